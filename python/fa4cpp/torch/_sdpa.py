@@ -18,6 +18,8 @@ _CPU = "_scaled_dot_product_flash_attention_for_cpu"
 _CUDA = "_scaled_dot_product_flash_attention"
 _PACKED = "_flash_attention"  # which nested tensors and torch.nn.attention.varlen call
 _FLASH = 1  # torch.nn.attention.SDPBackend.FLASH_ATTENTION
+_switch = threading.Lock()  # PyTorch's registry has none: kernels of one thread's activate() would be the originals of another's
+_ours = []  # kernels of every activate(): one that is taken away may be called by another thread at that moment
 _lock = threading.Lock()
 _counts = collections.Counter()
 
@@ -61,6 +63,7 @@ class _Handle:
             warnings.filterwarnings("ignore", "Warning only once for all operators")  # to override is what is asked for
             for name, kernel in kernels.items():
                 library.impl(name, kernel, with_keyset=True, allow_override=True)
+        _ours.extend(torch.library.get_kernel(f"aten::{name}", key) for name in kernels)
         self.libraries.append(library)
 
     def _prefer_flash(self):
@@ -184,15 +187,17 @@ def activate():
     1
     """
     registry = _registry()
-    registry.register_flash_attention_impl(_NAME, register_fn=_Handle)
-    registry.activate_flash_attention_impl(_NAME)
+    with _switch:
+        registry.register_flash_attention_impl(_NAME, register_fn=_Handle)
+        registry.activate_flash_attention_impl(_NAME)
 
 
 def deactivate():
     """PyTorch's own kernels again; nothing when another implementation is active."""
     registry = _registry()
-    if registry.current_flash_attention_impl() == _NAME:
-        registry.restore_flash_attention_impl()
+    with _switch:
+        if registry.current_flash_attention_impl() == _NAME:
+            registry.restore_flash_attention_impl()
 
 
 class Fallback(collections.namedtuple("Fallback", "direction reason count")):

@@ -3,6 +3,8 @@
 import contextlib
 import doctest
 import functools
+import subprocess
+import sys
 import unittest
 import warnings
 
@@ -603,6 +605,30 @@ class Sdpa(Case):
         out = compiled(q)
         self.close(torch.autograd.grad(out.sum(), q)[0], torch.autograd.grad(F.scaled_dot_product_attention(q, q, q).sum(), q)[0], 1e-6)
         self.assertEqual(self.launches(), 4)
+
+    def test_taken_away_while_others_call(self):
+        """In a process of its own, which a kernel that is freed while it is called would end."""
+        program = """
+import threading, torch, fa4cpp, fa4cpp.torch
+from torch.nn.functional import scaled_dot_product_attention as attention
+torch.set_num_threads(1)
+q = torch.randn(1, 2, 5, 16)
+wanted, failed = attention(q, q, q), []
+
+def switch():
+    for _ in range(60):
+        fa4cpp.torch.activate()
+        out = attention(q, q, q)
+        fa4cpp.torch.deactivate()
+        if (out - wanted).abs().max() > 1e-5:
+            failed.append(out)
+
+threads = [threading.Thread(target=switch) for _ in range(4)]
+[thread.start() for thread in threads], [thread.join() for thread in threads]
+print(len(failed))
+"""
+        run = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, timeout=300)
+        self.assertEqual((run.returncode, run.stdout, run.stderr), (0, "0\n", ""))
 
 
 class WhatAutogradSees(Case):
