@@ -149,6 +149,8 @@ def _packed_of_nested(q, k, v, seqused_q, seqused_k, serving):
                                        "accepted: (batch, ragged length, heads, head_dim)")
         if tensor.lengths() is not None:
             raise NotSupportedError(f"{name} is nested with holes between its sequences, as torch.nested.narrow makes it; accepted: without")
+        if tensor.shape[0] != q.shape[0]:
+            raise InvalidArgumentError(f"{name} is nested with {tensor.shape[0]} sequences; accepted: {q.shape[0]}, as many as q's")
     # Made apart they are compared, for which a GPU is waited for.
     if not torch.compiler.is_compiling() and k.offsets() is not v.offsets() and not torch.equal(k.offsets(), v.offsets()):
         raise InvalidArgumentError("k and v are nested with other lengths than each other's; accepted: the same")

@@ -55,6 +55,8 @@ def tensor(name, value, device):
             return torch.as_tensor(value, dtype=torch.float32, device=device)
         return made
     except (TypeError, ValueError, RuntimeError):
+        if hasattr(value, "dtype"):
+            raise InvalidArgumentError(f"{name} has dtype {value.dtype}; accepted: one that torch has") from None
         raise TypeError(f"{name} is {type(value).__name__}; accepted: a tensor") from None
 
 

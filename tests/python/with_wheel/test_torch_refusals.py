@@ -191,6 +191,16 @@ class Refusals(unittest.TestCase):
         quantized = torch.quantize_per_tensor(torch.ones(2), 1.0, 0, torch.qint8)
         self.refused("sink has dtype qint8; accepted: real numbers", fa4cpp.flash_attn_func, q, q, q, sink=quantized)
 
+    def test_arrays_of_dtypes_that_torch_has_not(self):
+        q, used = some(1, 4, 2, 8), numpy.array([2], ">i4")
+        for name, value in (("seqused_k", used), ("sink", numpy.array([1, 2], ">f4"))):
+            self.refused(f"{name} has dtype {value.dtype}; accepted: one that torch has", fa4cpp.flash_attn_func, q, q, q, **{name: value})
+
+    def test_nested_keys_of_other_sequences(self):
+        q, k = (torch.nested.nested_tensor([some(length, 2, 8) for length in lengths], layout=torch.jagged) for lengths in ((3, 4), (5,)))
+        self.refused("k is nested with 1 sequences; accepted: 2, as many as q's", fa4cpp.flash_attn_func, q, k, k)
+        self.refused("v is nested with 1 sequences; accepted: 2, as many as q's", fa4cpp.flash_attn_func, q, q, k)
+
     def test_a_sink_of_the_meta_device_beside_calls_like_it(self):
         q, sink = some(1, 4, 2, 8), some(2)
         fa4cpp.flash_attn_func(q, q, q, sink=sink)
