@@ -16,6 +16,9 @@ struct Avx2Path {
   static constexpr int kLanes = 8;
   static constexpr int kPair = 1;
   static constexpr int kPanels = 2;
+  // Twelve sums of compensated scores leave no registers for their totals.
+  static constexpr int kScoreRows = 6, kScorePart = 3;
+  static constexpr bool kTotalsInRegisters = false;
 
   static F zero() { return _mm256_setzero_ps(); }
   static F set1(float x) { return _mm256_set1_ps(x); }

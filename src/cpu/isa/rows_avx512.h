@@ -11,6 +11,9 @@ struct Avx512Path : Avx512Vec {
   using P = float;
   static constexpr int kPair = 1;
   static constexpr int kPanels = 4;
+  // Of compensated scores: 12 sums, their totals, and 4 vectors of keys.
+  static constexpr int kScoreRows = 3, kScorePart = 3;
+  static constexpr bool kTotalsInRegisters = true;
 
   static F broadcast_unit(const uint32_t* p) {
     return _mm512_castsi512_ps(_mm512_set1_epi32(static_cast<int>(*p)));
