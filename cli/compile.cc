@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <memory>
 
 #include "commands.h"
@@ -30,6 +31,7 @@ class CompileCommand final : public Command {
         ->type_name("ARCH");
     app.add_option("--kernel", kernel_, "Only this one")->type_name("NAME");
     app.add_option("--keep", keep_, "Write NAME.cubin here")->type_name("FOLDER");
+    app.add_flag("--list", list_, "Print their names and compile nothing");
   }
 
   Outcome run() override {
@@ -37,6 +39,7 @@ class CompileCommand final : public Command {
     if (keep_ && !std::filesystem::is_directory(*keep_)) {
       throw bad_input(fmt::format("--keep {}; accepted: a folder that is there", *keep_));
     }
+    if (list_) return list(kernels);
     Outcome outcome;
     outcome.json["device"] = *architecture_;
     outcome.json["rows"] = Json::array();
@@ -69,7 +72,31 @@ class CompileCommand final : public Command {
       if (kernel.source.display_name == *kernel_) return {kernel};
       names.push_back(kernel.source.display_name);
     }
-    throw bad_input(fmt::format("--kernel {}; accepted: {}", *kernel_, fmt::join(names, ", ")));
+    throw bad_input(fmt::format("--kernel {}; accepted: {}; --list prints all {}", *kernel_,
+                                fmt::join(nearest(names), ", "), names.size()));
+  }
+
+  // The names that begin as the asked one does for longest, in their order: a few of hundreds.
+  std::vector<std::string> nearest(std::vector<std::string> names) const {
+    constexpr size_t kShown = 8;
+    const auto in_common = [&](const std::string& name) {
+      return std::mismatch(name.begin(), name.end(), kernel_->begin(), kernel_->end()).first -
+             name.begin();
+    };
+    std::ranges::stable_sort(names, std::greater{}, in_common);
+    names.resize(std::min(names.size(), kShown));
+    return names;
+  }
+
+  Outcome list(const std::vector<PrebuiltKernel>& kernels) const {
+    Outcome outcome;
+    outcome.json["device"] = *architecture_;
+    outcome.json["rows"] = Json::array();
+    for (const PrebuiltKernel& kernel : kernels) {
+      outcome.json["rows"].push_back({{"kernel", kernel.source.display_name}});
+      outcome.text += kernel.source.display_name + "\n";
+    }
+    return outcome;
   }
 
   void add_row(const PrebuiltKernel& kernel, const KernelImage& image, Outcome& outcome) const {
@@ -96,6 +123,7 @@ class CompileCommand final : public Command {
   }
 
   std::optional<std::string> architecture_, kernel_, keep_;
+  bool list_ = false;
 };
 
 }  // namespace

@@ -445,9 +445,21 @@ class Cache(CommandTest):
 
 
 class Compile(CommandTest):
+    def names(self, architecture):
+        return [row["kernel"] for row in self.json("compile", "--arch", architecture, "--list")["rows"]]
+
+    def test_names_and_what_is_near_one_that_is_none(self):
+        names = self.names("sm_100a")
+        self.assertEqual(self.run_fa4("compile", "--arch", "sm_100a", "--list").stdout.decode().split(), names)
+        self.assertEqual(len(set(names)), len(names))
+        line = self.refuse("compile", "--arch", "sm_100a", "--kernel", "bwd_sm100_bf16_d127", words=["--kernel bwd_sm100_bf16_d127", "--list"])
+        near = line.split("accepted: ")[1].split(";")[0].split(", ")
+        self.assertEqual(len(near), 8)
+        self.assertTrue(near[0].startswith("bwd_sm100_bf16_d12"), near)
+        self.assertLessEqual(set(near), set(names))
+
     def test_one_kernel(self):
-        line = self.run_fa4("compile", "--arch", "sm_90a", "--kernel", "x").stderr.decode()
-        kernel = line.split("accepted: ")[1].split(",")[0].strip()
+        kernel = self.names("sm_90a")[0]
         result = self.run_fa4("compile", "--arch", "sm_90a", "--kernel", kernel)
         if result.returncode == 3:
             self.skipTest("no NVRTC: " + result.stderr.decode().strip())
