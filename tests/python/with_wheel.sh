@@ -48,7 +48,7 @@ cmake -S "$work"/fa4cpp-*/ -B "$work/from_sdist" -DFA4_BUILD_CLI=OFF -DFA4_BUILD
 
 echo "--- torch"
 pip install torch pytest transformers mypy
-(cd "$here/with_wheel" && "$python" -m unittest test_torch test_torch_backwards test_torch_guards test_torch_refusals test_serving test_append test_kvcache test_refused_caches test_odd_arguments test_sm_margin test_compat test_peer test_transformers test_context_parallel test_default_dtypes test_compiled_calls test_array_objects test_other_torch test_stubs)
+(cd "$here/with_wheel" && "$python" -m unittest test_torch test_torch_sdpa test_torch_backwards test_torch_guards test_torch_refusals test_serving test_append test_kvcache test_refused_caches test_odd_arguments test_sm_margin test_compat test_peer test_transformers test_context_parallel test_default_dtypes test_compiled_calls test_array_objects test_other_torch test_stubs)
 
 echo "--- jax"
 pip install jax
