@@ -12,6 +12,7 @@ namespace {
 
 struct Avx2Path {
   using F = __m256;
+  using Unaligned = __m256_u;
   using P = float;
   static constexpr int kLanes = 8;
   static constexpr int kPair = 1;

@@ -15,16 +15,16 @@ namespace {
 
 constexpr int kChainTerms = 4;
 
-// The compiler would load the same numbers again for each instruction that takes them, and a tile
-// of so few rows waits for loads as it is.
-template <class F>
-void keep_in_register(F& x) {
-  asm("" : "+v"(x));
+// Read once, into a register: the compiler would load the same numbers again for each instruction
+// that takes them, and a tile of so few rows waits for loads as it is.
+template <class Path>
+typename Path::F load_once(const void* p) {
+  return *static_cast<const volatile typename Path::Unaligned*>(p);
 }
 
-// Path: besides what multiply_panels wants kScorePart, how many rows go on together, and
-// kTotalsInRegisters; else totals are in c. One part's products fill the time in which another
-// part's additions wait for each other.
+// Path: besides what multiply_panels wants Unaligned (an F at any address), kScorePart, how many
+// rows go on together, and kTotalsInRegisters; else totals are in c. One part's products fill the
+// time in which another part's additions wait for each other.
 template <class Path, int kRows, int kPart>
 bool multiply_rows_compensated(const uint32_t* a, int64_t a_stride, const uint32_t* b,
                                int64_t panel_stride, int units, float* c, int64_t c_stride) {
@@ -49,8 +49,7 @@ bool multiply_rows_compensated(const uint32_t* a, int64_t a_stride, const uint32
         F right[kPanels];
 #pragma GCC unroll 4
         for (int j = 0; j < kPanels; ++j) {
-          right[j] = Path::load_units(b + j * panel_stride + int64_t{u + t} * Path::kLanes);
-          keep_in_register(right[j]);
+          right[j] = load_once<Path>(b + j * panel_stride + int64_t{u + t} * Path::kLanes);
         }
 #pragma GCC unroll 8
         for (int i = first; i < first + kPart; ++i) {
@@ -62,8 +61,7 @@ bool multiply_rows_compensated(const uint32_t* a, int64_t a_stride, const uint32
           if (t < kChainTerms - 1) continue;
 #pragma GCC unroll 4
           for (int j = 0; j < kPanels; ++j) {
-            F before = kInRegisters ? totals[i][j] : Path::load(at(i, j));
-            if (!kInRegisters) keep_in_register(before);
+            const F before = kInRegisters ? totals[i][j] : load_once<Path>(at(i, j));
             const F total = Path::add(before, sums[i][j]);
             sums[i][j] = Path::sub(sums[i][j], Path::sub(total, before));
             totals[i][j] = total;

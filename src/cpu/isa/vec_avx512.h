@@ -13,6 +13,7 @@ namespace {
 
 struct Avx512Vec {
   using F = __m512;
+  using Unaligned = __m512_u;
   static constexpr int kLanes = 16;
 
   static F zero() { return _mm512_setzero_ps(); }
