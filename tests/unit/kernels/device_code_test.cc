@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "jit/nvrtc_compiler.h"
+#include "plan/forward_plan.h"
 #include "plan/kernel_spec.h"
 
 namespace fa4::internal {
@@ -115,6 +116,38 @@ TEST_F(DeviceCode, APairAllocatesTensorMemoryWhenBothCtasRun) {
   ASSERT_NE(allocate, std::string::npos);
   EXPECT_LT(arrive, wait);
   EXPECT_LT(wait, allocate);
+}
+
+// Those of pages whose rows threads copy, which are compiled on first use: the build sees that the
+// prebuilt ones spill nothing.
+TEST_F(DeviceCode, CopiesOfRowsSpillNoRegister) {
+  const struct {
+    int64_t seqlen_q, head_dim, head_dim_v;
+    DType kv_dtype;
+  } shapes[] = {{1, 128, 128, DType::kE4M3},   {1, 64, 64, DType::kE4M3},
+                {1, 128, 128, DType::kBF16},   {512, 128, 128, DType::kE4M3},
+                {512, 192, 128, DType::kBF16}, {512, 256, 256, DType::kBF16}};
+  for (const DeviceSpec& device : emulated_specs()) {
+    for (const auto& [seqlen_q, head_dim, head_dim_v, kv_dtype] : shapes) {
+      ProblemDesc d;
+      d.batch = 8;
+      d.heads_q = 16;
+      d.heads_kv = 2;
+      d.seqlen_q = seqlen_q;
+      d.seqlen_k = d.num_pages = d.pages_per_seq = 1024;
+      d.head_dim = head_dim;
+      d.head_dim_v = head_dim_v;
+      d.kv_dtype = kv_dtype;
+      d.causal = d.has_seqused_k = true;
+      d.layout_kv = Layout::kPaged;
+      d.page_size = 1;
+      const ForwardPlan plan = plan_forward(AttentionProblem::make(d), device);
+      const KernelSource& source = plan.steps.at(0).source;
+      EXPECT_NE(source.display_name.find("page_rows"), std::string::npos) << source.display_name;
+      const KernelImage image = NvrtcCompiler::get().compile(source, device.architecture);
+      EXPECT_EQ(image.resources.spill_bytes, 0) << source.display_name;
+    }
+  }
 }
 
 }  // namespace

@@ -72,15 +72,16 @@ constexpr Role role_of(int warp) {
 }
 
 // Registers of a thread. Each quarter of the SM holds one warp of either softmax warpgroup, one of
-// correction and one of the others: together 512 a lane.
+// correction and one of the others: together 512 a lane. The load warp that copies rows out of
+// pages holds the addresses of several, for which correction has registers to spare.
 struct RegisterSplit {
   int softmax;
   int correction;
   int other;
 };
 constexpr RegisterSplit register_split(const FwdTraits& t) {
-  return {t.softmax_registers, t.correction_registers,
-          512 - 2 * t.softmax_registers - t.correction_registers};
+  const int correction = t.correction_registers - (t.pages == Pages::kRows ? 8 : 0);
+  return {t.softmax_registers, correction, 512 - 2 * t.softmax_registers - correction};
 }
 
 // Query rows of a work tile: of all CTAs of the group.
