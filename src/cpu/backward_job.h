@@ -24,8 +24,8 @@ struct BackwardJob {
   int exp2_degree;
   bool in_double;        // f32: q, dout, k and v are doubles, a unit each
   float scale_log2;      // times a product: the score in powers of two
-  float scale_log2_low;  // f32: what scale_log2 lacks
-  float softcap_scale;   // as in TileJob
+  float scale_log2_low;  // f32: what scale_log2, softcap on: softcap_log2, lacks
+  double softcap_scale;  // as in TileJob
   float softcap_log2;
   bool wants_dq, wants_dkv;
   int64_t first_key;       // of the block

@@ -118,8 +118,9 @@ class KeyTask {
     if (p.softcap != 0) {
       // Finite, since 0 times infinity is NaN.
       constexpr double kMost = std::numeric_limits<float>::max();
-      job.softcap_scale = static_cast<float>(std::clamp(2 * scale_log2 / p.softcap, -kMost, kMost));
+      job.softcap_scale = std::clamp(2 * scale_log2 / p.softcap, -kMost, kMost);
       job.softcap_log2 = p.softcap * kLog2E;
+      job.scale_log2_low = static_cast<float>(p.softcap * std::numbers::log2e - job.softcap_log2);
     }
     job.wants_dq = context_.args.dq != nullptr;
     job.wants_dkv = context_.args.dk != nullptr;

@@ -36,9 +36,9 @@ TileJob make_job(const TileContext& context, int num_rows, char* scratch) {
   job.scale_log2 = context.abs_scale * kLog2E;
   if (context.problem.softcap != 0) {
     // Finite, since 0 times infinity is NaN.
-    job.softcap_scale = static_cast<float>(
+    job.softcap_scale =
         std::min(2 * std::numbers::log2e * context.abs_scale / context.problem.softcap,
-                 static_cast<double>(std::numeric_limits<float>::max())));
+                 static_cast<double>(std::numeric_limits<float>::max()));
     job.softcap_log2 = context.problem.softcap * kLog2E;
   }
   job.q = scratch + layout.q_offset;

@@ -63,8 +63,8 @@ struct TileJob {
   float rescale_threshold;
   bool compensated;        // f32: scores are summed with compensation
   bool has_descales;       // keys and values come with descales
+  double softcap_scale;    // softcap on: times a product: 2 log2(e) times the argument of tanh
   float scale_log2;        // times a product: the score in powers of two; > 0
-  float softcap_scale;     // softcap on: times a product: 2 log2(e) times the argument of tanh
   float softcap_log2;      // softcap on: times tanh: the score in powers of two; 0: off
   const RowRange* ranges;  // num_rows
   int64_t first_block, end_block;

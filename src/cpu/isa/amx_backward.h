@@ -168,7 +168,7 @@ class AmxBackwardLoop {
   // Capped scores in place of those, and (dP - D) times the cap's slope in place of dP: D is 0 from
   // then on.
   void cap_scores(Rows& rows) {
-    const auto scale = Path::set1(job_.softcap_scale);
+    const auto scale = Path::set1(static_cast<float>(job_.softcap_scale));
     float* scores = slot_of(job_.s, slot_);
     float* gradients = slot_of(job_.dp, slot_);
     for (int i = 0; i < kItemRows * kStep; i += Path::kLanes) {

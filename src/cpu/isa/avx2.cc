@@ -10,9 +10,33 @@
 namespace fa4::internal {
 namespace {
 
+// Four doubles, loaded from floats and rounded to floats when they are stored.
+struct Avx2Doubles {
+  using F = __m256d;
+  using Number = double;
+  static constexpr int kLanes = 4;
+
+  static F zero() { return _mm256_setzero_pd(); }
+  static F set1(double x) { return _mm256_set1_pd(x); }
+  static F load(const float* p) { return _mm256_cvtps_pd(_mm_loadu_ps(p)); }
+  static void store(float* p, F x) { _mm_storeu_ps(p, _mm256_cvtpd_ps(x)); }
+  static F add(F a, F b) { return _mm256_add_pd(a, b); }
+  static F sub(F a, F b) { return _mm256_sub_pd(a, b); }
+  static F mul(F a, F b) { return _mm256_mul_pd(a, b); }
+  static F div(F a, F b) { return _mm256_div_pd(a, b); }
+  static F fma(F a, F b, F c) { return _mm256_fmadd_pd(a, b, c); }
+  static F max(F a, F b) { return _mm256_max_pd(a, b); }
+  static F min(F a, F b) { return _mm256_min_pd(a, b); }
+  static F to_exponent(F x) {
+    return _mm256_castsi256_pd(_mm256_slli_epi64(_mm256_castpd_si256(x), 52));
+  }
+};
+
 struct Avx2Path {
   using F = __m256;
   using Unaligned = __m256_u;
+  using Number = float;
+  using Doubles = Avx2Doubles;
   using P = float;
   static constexpr int kLanes = 8;
   static constexpr int kPair = 1;

@@ -125,23 +125,40 @@ class BackwardLoop {
     return exp2_vector<Path, kDegree>(at_most_127(x), low);
   }
 
+  // Puts tanh of kLanes scores in their place, with what it lacks, and returns its slopes.
+  F cap_in_double(int64_t at) {
+    using Doubles = typename Path::Doubles;
+    const auto scale = Doubles::set1(job_.softcap_scale);
+    float slopes[Path::kLanes];
+    for (int i = 0; i < Path::kLanes; i += Doubles::kLanes) {
+      float *high = job_.s + at + i, *low = job_.s_low + at + i;
+      const auto score = Doubles::add(Doubles::load(high), Doubles::load(low));
+      const auto capped = tanh_and_slope<Doubles>(Doubles::mul(score, scale));
+      Path::store_split(high, low, capped.tanh);
+      Doubles::store(slopes + i, capped.slope);
+    }
+    return Path::load(slopes);
+  }
+
   // Columns n to n + kLanes of a row, whose scores begin at `at`.
   Gradient differentiate_vector(const RowConstants& row, int64_t at, int n) {
     const bool in_double = !kPairs && job_.in_double;
-    F score = Path::load(job_.s + at + n), scale = Path::set1(job_.scale_log2);
-    F slope = Path::set1(1.0f), low = Path::zero();
-    F of_p = Path::sub(Path::load(job_.dp + at + n), row.delta);
-    if (job_.softcap_log2 != 0) {
-      const auto capped = tanh_and_slope<Path>(Path::mul(score, Path::set1(job_.softcap_scale)));
+    const bool has_softcap = job_.softcap_log2 != 0;
+    const F scale = Path::set1(has_softcap ? job_.softcap_log2 : job_.scale_log2);
+    F slope = Path::set1(1.0f);
+    if (has_softcap && in_double) slope = cap_in_double(at + n);
+    F score = Path::load(job_.s + at + n);
+    if (has_softcap && !in_double) {
+      const F softcap_scale = Path::set1(static_cast<float>(job_.softcap_scale));
+      const auto capped = tanh_and_slope<Path>(Path::mul(score, softcap_scale));
       score = capped.tanh;
       slope = capped.slope;
-      scale = Path::set1(job_.softcap_log2);
-    } else if (in_double) {
-      low = Path::fma(Path::load(job_.s_low + at + n), scale,
-                      Path::mul(score, Path::set1(job_.scale_log2_low)));
     }
+    F of_p = Path::sub(Path::load(job_.dp + at + n), row.delta);
     F p;
     if (in_double) {
+      const F low = Path::fma(Path::load(job_.s_low + at + n), scale,
+                              Path::mul(score, Path::set1(job_.scale_log2_low)));
       p = exp2_of_difference(score, scale, row, low);
       of_p = Path::add(of_p, Path::sub(Path::load(job_.dp_low + at + n), row.delta_low));
     } else {
@@ -149,7 +166,7 @@ class BackwardLoop {
           at_most_127(Path::fma(score, scale, Path::sub(Path::zero(), row.lse))));
     }
     F ds = Path::mul(p, of_p);
-    if (job_.softcap_log2 != 0) ds = Path::mul(ds, slope);
+    if (has_softcap) ds = Path::mul(ds, slope);
     if (n >= row.seen.first && n + Path::kLanes <= row.seen.end) return {p, ds};
     return {Path::keep_or_zero(p, row.seen.first - n, row.seen.end - n),
             Path::keep_or_zero(ds, row.seen.first - n, row.seen.end - n)};

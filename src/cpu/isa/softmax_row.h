@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "cpu/tile_job.h"
 #include "kernels/softmax/exp2_math.h"
@@ -9,7 +10,12 @@
 namespace fa4::internal {
 namespace {
 
-constexpr float kRoundToExponent = 12582912.0f + 127.0f;  // as exp2_polynomial (exponential.cc)
+// Rounds a number that it is added to to an integer, whose last bits are then the exponent field of
+// that power of two: as exp2_polynomial (exponential.cc).
+template <class Number>
+constexpr Number kRoundToExponent = 12582912.0f + 127.0f;
+template <>
+constexpr double kRoundToExponent<double> = 0x1.8p52 + 1023;
 
 // `value` as a column: from 0 to `high`.
 constexpr int clamp_to(int64_t value, int high) {
@@ -32,7 +38,7 @@ typename V::F exp2_horner(typename V::F f) {
 template <class V, int kDegree>
 typename V::F exp2_vector(typename V::F x) {
   x = V::max(V::set1(kExp2Lowest), x);
-  const auto round = V::set1(kRoundToExponent);
+  const auto round = V::set1(kRoundToExponent<float>);
   const auto shifted = V::add(x, round);
   const auto fraction = V::sub(x, V::sub(shifted, round));
   return V::mul(exp2_horner<V, kDegree>(fraction), V::to_exponent(shifted));
@@ -43,10 +49,44 @@ template <class V, int kDegree>
 typename V::F exp2_vector(typename V::F x, typename V::F low) {
   x = V::max(V::set1(kExp2Lowest), x);
   low = V::max(V::min(low, V::set1(1.0f)), V::set1(-1.0f));
-  const auto round = V::set1(kRoundToExponent);
+  const auto round = V::set1(kRoundToExponent<float>);
   const auto shifted = V::add(x, round);
   const auto fraction = V::add(V::sub(x, V::sub(shifted, round)), low);
   return V::mul(exp2_horner<V, kDegree>(fraction), V::to_exponent(shifted));
+}
+
+// Terms of (2^f - 1) / f that tanh_and_slope sums: for |f| <= 1/2 the next is below one ulp of a
+// float, and below 2^-36.
+template <class Number>
+constexpr int kTaylorTerms = 7;
+template <>
+constexpr int kTaylorTerms<double> = 9;
+
+// The largest y of tanh_and_slope, and 4 / 2^y of it.
+template <class Number>
+constexpr Number kMostOfTanh = 126;
+template <>
+constexpr double kMostOfTanh<double> = 1000;
+template <class Number>
+constexpr Number kLeastSlope = 0x1p-124f;
+template <>
+constexpr double kLeastSlope<double> = 0x1p-998;
+
+// The coefficient of f^(n - 1): log(2)^n / n!.
+constexpr double taylor_coefficient(int n) {
+  double coefficient = 1;
+  for (int i = 1; i <= n; ++i) coefficient *= 0.6931471805599453 / i;
+  return coefficient;
+}
+
+template <class V, int kTerms, int kTerm = 1>
+typename V::F taylor_horner(typename V::F f) {
+  const auto coefficient = V::set1(static_cast<typename V::Number>(taylor_coefficient(kTerm)));
+  if constexpr (kTerm == kTerms) {
+    return coefficient;
+  } else {
+    return V::fma(taylor_horner<V, kTerms, kTerm + 1>(f), f, coefficient);
+  }
 }
 
 // tanh(x) = (e - 1) / (e + 1) for e = 2^y and y = 2 x log2(e), with 2^y - 1 = 2^n (2^f - 1) + (2^n
@@ -61,25 +101,18 @@ TanhAndSlope<V> tanh_and_slope(typename V::F y) {
   // tanh is +-1 in float from 30 on. Its slope goes on to fall, and the gradients of rows whose
   // scores are all at the cap with it: (e + 1)^2, which would be infinite, appears nowhere, and
   // what is left at the ends is taken off.
-  y = V::max(V::set1(-126.0f), V::min(V::set1(126.0f), y));
-  const auto round = V::set1(kRoundToExponent);
+  using Number = typename V::Number;
+  y = V::max(V::set1(-kMostOfTanh<Number>), V::min(V::set1(kMostOfTanh<Number>), y));
+  const auto round = V::set1(kRoundToExponent<Number>);
   const auto shifted = V::add(y, round);
   const auto f = V::sub(y, V::sub(shifted, round));
   const auto power = V::to_exponent(shifted);
-  // 2^f - 1 = f q(f), Taylor to degree 7: below one ulp for |f| <= 1/2.
-  auto q = V::set1(1.5252734e-5f);
-  q = V::fma(q, f, V::set1(1.5403530e-4f));
-  q = V::fma(q, f, V::set1(1.3333558e-3f));
-  q = V::fma(q, f, V::set1(9.6181291e-3f));
-  q = V::fma(q, f, V::set1(5.5504109e-2f));
-  q = V::fma(q, f, V::set1(2.4022651e-1f));
-  q = V::fma(q, f, V::set1(kLn2));
-  const auto part = V::mul(q, f);
+  const auto part = V::mul(taylor_horner<V, kTaylorTerms<Number>>(f), f);
   const auto less_one = V::fma(power, part, V::sub(power, V::set1(1.0f)));
   const auto sum = V::add(less_one, V::set1(2.0f));
   const auto e = V::fma(power, part, power);
   const auto of_two = V::div(V::set1(2.0f), sum);
-  const auto slope = V::fma(V::mul(e, of_two), of_two, V::set1(-0x1p-124f));
+  const auto slope = V::fma(V::mul(e, of_two), of_two, V::set1(-kLeastSlope<Number>));
   return {V::div(less_one, sum), V::max(V::zero(), slope)};
 }
 
@@ -99,7 +132,7 @@ void descale_scores(const float* descales, float* s, Columns c) {
 
 template <class V>
 void cap_scores(const TileJob& job, float* s, Columns c) {
-  const auto scale = V::set1(job.softcap_scale);
+  const auto scale = V::set1(static_cast<typename V::Number>(job.softcap_scale));
   for (int n = c.first; n < c.end; n += V::kLanes) {
     V::store(s + n, tanh_and_slope<V>(V::mul(V::load(s + n), scale)).tanh);
   }
@@ -157,8 +190,8 @@ float update_maximum(const TileJob& job, int row, float block_max) {
   return row_max == -__builtin_inff() ? 0.0f : row_max;
 }
 
-// Path: a vector type V with store_probabilities(P*, F, F) for 2 kLanes columns. The probabilities
-// are stored times the values' descales, which are those of the block.
+// Path: a vector type V with store_probabilities(P*, F, F) for 2 kLanes columns, and Doubles. The
+// probabilities are stored times the values' descales, which are those of the block.
 template <class Path, int kDegree>
 void softmax_row(const TileJob& job, int row, float* s, typename Path::P* p, Columns c,
                  const BlockDescales& descales) {
@@ -166,7 +199,9 @@ void softmax_row(const TileJob& job, int row, float* s, typename Path::P* p, Col
   if (descales.keys != nullptr) descale_scores<V>(descales.keys, s, c);
   float scale = job.scale_log2;
   if (job.softcap_log2 != 0) {
-    cap_scores<V>(job, s, c);
+    // f32's bound allows a capped score about the rounding of a float: no more than the last step
+    // may round, and tanh of floats has five such steps.
+    cap_scores<std::conditional_t<kDegree == 6, typename V::Doubles, V>>(job, s, c);
     scale = job.softcap_log2;
   }
   if (c.see_first > c.first || c.see_end < c.end) mask_scores<V>(s, c);

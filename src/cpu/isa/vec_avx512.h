@@ -1,4 +1,4 @@
-// Sixteen floats in a zmm register.
+// Sixteen floats in a zmm register, or eight doubles.
 //
 // Everything in this folder's headers has internal linkage: each path is its own translation unit,
 // built with its own instructions.
@@ -11,9 +11,35 @@
 namespace fa4::internal {
 namespace {
 
+// Eight doubles, loaded from floats and rounded to floats when they are stored.
+struct Avx512Doubles {
+  using F = __m512d;
+  using Number = double;
+  static constexpr int kLanes = 8;
+
+  static F zero() { return _mm512_setzero_pd(); }
+  static F set1(double x) { return _mm512_set1_pd(x); }
+  static F load(const float* p) { return _mm512_cvtps_pd(_mm256_loadu_ps(p)); }
+  static void store(float* p, F x) { _mm256_storeu_ps(p, _mm512_cvtpd_ps(x)); }
+  static F add(F a, F b) { return _mm512_add_pd(a, b); }
+  static F sub(F a, F b) { return _mm512_sub_pd(a, b); }
+  static F mul(F a, F b) { return _mm512_mul_pd(a, b); }
+  static F div(F a, F b) { return _mm512_div_pd(a, b); }
+  static F fma(F a, F b, F c) { return _mm512_fmadd_pd(a, b, c); }
+  // The second operand when either is NaN.
+  static F max(F a, F b) { return _mm512_max_pd(a, b); }
+  static F min(F a, F b) { return _mm512_min_pd(a, b); }
+  // The bits, shifted left by 52.
+  static F to_exponent(F x) {
+    return _mm512_castsi512_pd(_mm512_slli_epi64(_mm512_castpd_si512(x), 52));
+  }
+};
+
 struct Avx512Vec {
   using F = __m512;
   using Unaligned = __m512_u;
+  using Number = float;
+  using Doubles = Avx512Doubles;
   static constexpr int kLanes = 16;
 
   static F zero() { return _mm512_setzero_ps(); }

@@ -12,6 +12,7 @@ struct PlainVec {
   struct F {
     float lane[16];
   };
+  using Number = float;
   using P = uint16_t;
   static constexpr int kLanes = 16;
 
