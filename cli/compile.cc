@@ -39,10 +39,16 @@ class CompileCommand final : public Command {
     if (keep_ && !std::filesystem::is_directory(*keep_)) {
       throw bad_input(fmt::format("--keep {}; accepted: a folder that is there", *keep_));
     }
-    if (list_) return list(kernels);
     Outcome outcome;
     outcome.json["device"] = *architecture_;
     outcome.json["rows"] = Json::array();
+    if (list_) {
+      for (const PrebuiltKernel& kernel : kernels) {
+        outcome.json["rows"].push_back({{"kernel", kernel.source.display_name}});
+        outcome.text += kernel.source.display_name + "\n";
+      }
+      return outcome;
+    }
     outcome.text = fmt::format("{:<40} {:>8} {:>9} {:>6} {:>7} {:>7}\n", "kernel", "seconds",
                                "registers", "spill", "smem", "cubin");
     const NvrtcCompiler& compiler = NvrtcCompiler::get();
@@ -86,17 +92,6 @@ class CompileCommand final : public Command {
     std::ranges::stable_sort(names, std::greater{}, in_common);
     names.resize(std::min(names.size(), kShown));
     return names;
-  }
-
-  Outcome list(const std::vector<PrebuiltKernel>& kernels) const {
-    Outcome outcome;
-    outcome.json["device"] = *architecture_;
-    outcome.json["rows"] = Json::array();
-    for (const PrebuiltKernel& kernel : kernels) {
-      outcome.json["rows"].push_back({{"kernel", kernel.source.display_name}});
-      outcome.text += kernel.source.display_name + "\n";
-    }
-    return outcome;
   }
 
   void add_row(const PrebuiltKernel& kernel, const KernelImage& image, Outcome& outcome) const {

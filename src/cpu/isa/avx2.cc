@@ -10,7 +10,7 @@
 namespace fa4::internal {
 namespace {
 
-// Four doubles, loaded from floats and rounded to floats when they are stored.
+// Four doubles; of floats exactly, and stored as floats they are rounded.
 struct Avx2Doubles {
   using F = __m256d;
   using Number = double;
@@ -19,7 +19,15 @@ struct Avx2Doubles {
   static F zero() { return _mm256_setzero_pd(); }
   static F set1(double x) { return _mm256_set1_pd(x); }
   static F load(const float* p) { return _mm256_cvtps_pd(_mm_loadu_ps(p)); }
+  static F load(const double* p) { return _mm256_loadu_pd(p); }
   static void store(float* p, F x) { _mm_storeu_ps(p, _mm256_cvtpd_ps(x)); }
+  // As floats, and what those lack; NaN and infinities lack nothing.
+  static void store_split(float* high, float* low, F x) {
+    const __m128 rounded = _mm256_cvtpd_ps(x);
+    const __m128 rest = _mm256_cvtpd_ps(_mm256_sub_pd(x, _mm256_cvtps_pd(rounded)));
+    _mm_storeu_ps(high, rounded);
+    _mm_storeu_ps(low, _mm_and_ps(rest, _mm_cmpord_ps(rest, rest)));
+  }
   static F add(F a, F b) { return _mm256_add_pd(a, b); }
   static F sub(F a, F b) { return _mm256_sub_pd(a, b); }
   static F mul(F a, F b) { return _mm256_mul_pd(a, b); }
@@ -27,6 +35,10 @@ struct Avx2Doubles {
   static F fma(F a, F b, F c) { return _mm256_fmadd_pd(a, b, c); }
   static F max(F a, F b) { return _mm256_max_pd(a, b); }
   static F min(F a, F b) { return _mm256_min_pd(a, b); }
+  static double reduce_add(F x) {
+    const __m128d sum = _mm_add_pd(_mm256_castpd256_pd128(x), _mm256_extractf128_pd(x, 1));
+    return _mm_cvtsd_f64(_mm_add_sd(sum, _mm_unpackhi_pd(sum, sum)));
+  }
   static F to_exponent(F x) {
     return _mm256_castsi256_pd(_mm256_slli_epi64(_mm256_castpd_si256(x), 52));
   }
@@ -76,21 +88,9 @@ struct Avx2Path {
   }
   static F keep_or_zero(F x, int begin, int end) { return _mm256_and_ps(x, lanes_of(begin, end)); }
 
-  // Four doubles: half as many lanes.
-  using D = __m256d;
+  // Products of Doubles.
   static constexpr int kDoubleRows = 3;    // of sums in registers
   static constexpr int kDoublePanels = 2;  // of kLanes columns
-  static D zero_doubles() { return _mm256_setzero_pd(); }
-  static D load_doubles(const double* p) { return _mm256_loadu_pd(p); }
-  static D broadcast_double(const double* p) { return _mm256_broadcast_sd(p); }
-  static D multiply_add_doubles(D sum, D a, D b) { return _mm256_fmadd_pd(a, b, sum); }
-  // As floats, and what those lack; NaN and infinities lack nothing.
-  static void store_split(float* high, float* low, D x) {
-    const __m128 rounded = _mm256_cvtpd_ps(x);
-    const __m128 rest = _mm256_cvtpd_ps(_mm256_sub_pd(x, _mm256_cvtps_pd(rounded)));
-    _mm_storeu_ps(high, rounded);
-    _mm_storeu_ps(low, _mm_and_ps(rest, _mm_cmpord_ps(rest, rest)));
-  }
 
   static F broadcast_unit(const uint32_t* p) {
     return _mm256_castsi256_ps(_mm256_set1_epi32(static_cast<int>(*p)));
@@ -142,10 +142,6 @@ struct Avx2Rows : Avx2Path {
     __m128 sum = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
     sum = _mm_add_ps(sum, _mm_movehl_ps(sum, sum));
     return _mm_cvtss_f32(_mm_add_ss(sum, _mm_movehdup_ps(sum)));
-  }
-  static double reduce_add_doubles(D x) {
-    const __m128d sum = _mm_add_pd(_mm256_castpd256_pd128(x), _mm256_extractf128_pd(x, 1));
-    return _mm_cvtsd_f64(_mm_add_sd(sum, _mm_unpackhi_pd(sum, sum)));
   }
   static void widen(double* to, F x) {
     _mm256_storeu_pd(to, _mm256_cvtps_pd(_mm256_castps256_ps128(x)));

@@ -134,7 +134,7 @@ class BackwardLoop {
       float *high = job_.s + at + i, *low = job_.s_low + at + i;
       const auto score = Doubles::add(Doubles::load(high), Doubles::load(low));
       const auto capped = tanh_and_slope<Doubles>(Doubles::mul(score, scale));
-      Path::store_split(high, low, capped.tanh);
+      Doubles::store_split(high, low, capped.tanh);
       Doubles::store(slopes + i, capped.slope);
     }
     return Path::load(slopes);

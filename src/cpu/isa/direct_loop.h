@@ -18,7 +18,7 @@ namespace {
 
 // Path: what tiles need, load_elements<KeyType, half>(row, at) of kLanes elements, or of half as
 // many with zeros behind, load_pair<KeyType>(row, at, first, second) of 2 kLanes, reduce_add, widen
-// and reduce_add_doubles.
+// and Doubles.
 template <class Path, int kDegree, KeyType kType>
 class DirectLoop {
  public:
@@ -184,21 +184,19 @@ class DirectLoop {
   // f32 scores are summed in double: the contract leaves no room for a float sum's roundings.
   template <int kRows>
   void multiply_exactly(int n, const float* q, float* s) {
-    using D = typename Path::D;
+    using Doubles = typename Path::Doubles;
     constexpr int kDoubles = kLanes / 2;
     double k[kMostDim + kLanes], left[kLanes];
     for_columns(0, job_.key_dim,
                 [&](int d, const auto& load) { Path::widen(k + d, load(now_->k[n])); });
     for (int i = 0; i < kRows; ++i) {
-      D low = Path::zero_doubles(), high = low;
+      auto low = Doubles::zero(), high = low;
       for (int d = 0; d < job_.key_dim; d += kLanes) {
         Path::widen(left, Path::load(q + i * job_.head_dim + d));
-        low = Path::multiply_add_doubles(low, Path::load_doubles(left), Path::load_doubles(k + d));
-        high = Path::multiply_add_doubles(high, Path::load_doubles(left + kDoubles),
-                                          Path::load_doubles(k + d + kDoubles));
+        low = Doubles::fma(Doubles::load(left), Doubles::load(k + d), low);
+        high = Doubles::fma(Doubles::load(left + kDoubles), Doubles::load(k + d + kDoubles), high);
       }
-      s[i * job_.tile_n] =
-          static_cast<float>(Path::reduce_add_doubles(low) + Path::reduce_add_doubles(high));
+      s[i * job_.tile_n] = static_cast<float>(Doubles::reduce_add(low) + Doubles::reduce_add(high));
     }
   }
 

@@ -10,33 +10,34 @@
 namespace fa4::internal {
 namespace {
 
-// Path: D, a vector of kLanes / 2 doubles, with zero_doubles, load_doubles, broadcast_double,
-// multiply_add_doubles and store_split(float*, float*, D), which writes kLanes / 2 floats each.
+// Path: Doubles, vectors of kLanes / 2, with zero, load, set1, fma and store_split(float*, float*,
+// F), which writes kLanes / 2 floats each; kDoubleRows and kDoublePanels.
 // A: kRows rows of doubles. B: a panel of kLanes columns as two vectors, unit after unit.
 template <class Path, int kRows, int kPanels>
 void multiply_doubles(const double* a, int64_t a_stride, const double* b, int64_t panel_stride,
                       int units, float* high, float* low, int64_t stride) {
-  using D = typename Path::D;
+  using Doubles = typename Path::Doubles;
+  using D = typename Doubles::F;
   constexpr int kVectors = 2 * kPanels, kHalf = Path::kLanes / 2;
   D sums[kRows][kVectors];
 #pragma GCC unroll 8
   for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 4
-    for (int j = 0; j < kVectors; ++j) sums[i][j] = Path::zero_doubles();
+    for (int j = 0; j < kVectors; ++j) sums[i][j] = Doubles::zero();
   }
   for (int u = 0; u < units; ++u) {
     D right[kVectors];
 #pragma GCC unroll 4
     for (int j = 0; j < kVectors; ++j) {
       right[j] =
-          Path::load_doubles(b + j / 2 * panel_stride + int64_t{u} * Path::kLanes + j % 2 * kHalf);
+          Doubles::load(b + j / 2 * panel_stride + int64_t{u} * Path::kLanes + j % 2 * kHalf);
     }
 #pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i) {
-      const D left = Path::broadcast_double(a + i * a_stride + u);
+      const D left = Doubles::set1(a[i * a_stride + u]);
 #pragma GCC unroll 4
       for (int j = 0; j < kVectors; ++j) {
-        sums[i][j] = Path::multiply_add_doubles(sums[i][j], left, right[j]);
+        sums[i][j] = Doubles::fma(left, right[j], sums[i][j]);
       }
     }
   }
@@ -44,7 +45,7 @@ void multiply_doubles(const double* a, int64_t a_stride, const double* b, int64_
   for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 4
     for (int j = 0; j < kVectors; ++j) {
-      Path::store_split(high + i * stride + j * kHalf, low + i * stride + j * kHalf, sums[i][j]);
+      Doubles::store_split(high + i * stride + j * kHalf, low + i * stride + j * kHalf, sums[i][j]);
     }
   }
 }

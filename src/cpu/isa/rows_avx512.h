@@ -64,7 +64,6 @@ struct Avx512Rows : Avx512Path {
     }
   }
   static float reduce_add(F x) { return _mm512_reduce_add_ps(x); }
-  static double reduce_add_doubles(D x) { return _mm512_reduce_add_pd(x); }
   static void widen(double* to, F x) {
     _mm512_storeu_pd(to, _mm512_cvtps_pd(_mm512_castps512_ps256(x)));
     _mm512_storeu_pd(to + 8, _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1)));

@@ -11,7 +11,7 @@
 namespace fa4::internal {
 namespace {
 
-// Eight doubles, loaded from floats and rounded to floats when they are stored.
+// Eight doubles; of floats exactly, and stored as floats they are rounded.
 struct Avx512Doubles {
   using F = __m512d;
   using Number = double;
@@ -20,12 +20,22 @@ struct Avx512Doubles {
   static F zero() { return _mm512_setzero_pd(); }
   static F set1(double x) { return _mm512_set1_pd(x); }
   static F load(const float* p) { return _mm512_cvtps_pd(_mm256_loadu_ps(p)); }
+  static F load(const double* p) { return _mm512_loadu_pd(p); }
   static void store(float* p, F x) { _mm256_storeu_ps(p, _mm512_cvtpd_ps(x)); }
+  // As floats, and what those lack; NaN and infinities lack nothing.
+  static void store_split(float* high, float* low, F x) {
+    const __m256 rounded = _mm512_cvtpd_ps(x);
+    const __m256 rest = _mm512_cvtpd_ps(_mm512_sub_pd(x, _mm512_cvtps_pd(rounded)));
+    const __mmask8 is_number = _mm256_cmp_ps_mask(rest, rest, _CMP_ORD_Q);
+    _mm256_storeu_ps(high, rounded);
+    _mm256_storeu_ps(low, _mm256_maskz_mov_ps(is_number, rest));
+  }
   static F add(F a, F b) { return _mm512_add_pd(a, b); }
   static F sub(F a, F b) { return _mm512_sub_pd(a, b); }
   static F mul(F a, F b) { return _mm512_mul_pd(a, b); }
   static F div(F a, F b) { return _mm512_div_pd(a, b); }
   static F fma(F a, F b, F c) { return _mm512_fmadd_pd(a, b, c); }
+  static double reduce_add(F x) { return _mm512_reduce_add_pd(x); }
   // The second operand when either is NaN.
   static F max(F a, F b) { return _mm512_max_pd(a, b); }
   static F min(F a, F b) { return _mm512_min_pd(a, b); }
@@ -69,22 +79,9 @@ struct Avx512Vec {
     return _mm512_maskz_mov_ps(lanes_of(begin, end), x);
   }
 
-  // Eight doubles: half as many lanes.
-  using D = __m512d;
+  // Products of Doubles.
   static constexpr int kDoubleRows = 6;    // of sums in registers
   static constexpr int kDoublePanels = 1;  // of kLanes columns
-  static D zero_doubles() { return _mm512_setzero_pd(); }
-  static D load_doubles(const double* p) { return _mm512_loadu_pd(p); }
-  static D broadcast_double(const double* p) { return _mm512_set1_pd(*p); }
-  static D multiply_add_doubles(D sum, D a, D b) { return _mm512_fmadd_pd(a, b, sum); }
-  // As floats, and what those lack; NaN and infinities lack nothing.
-  static void store_split(float* high, float* low, D x) {
-    const __m256 rounded = _mm512_cvtpd_ps(x);
-    const __m256 rest = _mm512_cvtpd_ps(_mm512_sub_pd(x, _mm512_cvtps_pd(rounded)));
-    const __mmask8 is_number = _mm256_cmp_ps_mask(rest, rest, _CMP_ORD_Q);
-    _mm256_storeu_ps(high, rounded);
-    _mm256_storeu_ps(low, _mm256_maskz_mov_ps(is_number, rest));
-  }
 
  private:
   static __mmask16 lanes_of(int begin, int end) {
