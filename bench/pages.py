@@ -1,6 +1,6 @@
 """Prefill over pages against the same call of packed sequences, on a CUDA device, through fa4cpp.
 
-pages.py [--rounds N] [--seqlens A,B] [--pages A,B] [--head-dim D] [--heads-q N] [--heads-kv N] [--tokens N] [--json F]
+pages.py [--rounds N] [--seqlens A,B] [--pages A,B] [--head-dim D] [--heads-q N] [--heads-kv N] [--tokens N] [--in-order] [--json F]
 
 Packed queries over keys that lie in pages, whose table is shuffled and whose unused rows are NaN. Each page size runs in
 pairs with the packed call, first one, then the other; the ratio is the median of the pairs' (above 1: pages are faster).
@@ -33,6 +33,7 @@ def parsed():
     parser.add_argument("--heads-q", type=int, default=64)
     parser.add_argument("--heads-kv", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=32768)
+    parser.add_argument("--in-order", action="store_true", help="pages one behind the other, in place of shuffled")
     parser.add_argument("--json")
     return parser.parse_args()
 
@@ -54,6 +55,7 @@ def in_pages(rows, table, page):
 class Case:
     def __init__(self, asked, seqlen):
         self.seqlen, self.batch = seqlen, max(1, asked.tokens // seqlen)
+        self.in_order = asked.in_order
         rows = self.batch * seqlen
         self.q = random_tensor(rows, asked.heads_q, asked.head_dim)
         self.k, self.v = (random_tensor(self.batch, seqlen, asked.heads_kv, asked.head_dim) for _ in range(2))
@@ -82,7 +84,8 @@ class Case:
 
     def paged(self, page):
         pages = -(-self.seqlen // page)
-        table = torch.randperm(self.batch * pages, device="cuda").to(torch.int32).reshape(self.batch, pages)
+        order = torch.arange if self.in_order else torch.randperm
+        table = order(self.batch * pages, device="cuda").to(torch.int32).reshape(self.batch, pages)
         problem = dict(layout_kv="paged", page_size=page, num_pages=table.numel(), pages_per_seq=pages, has_seqused_k=1)
         return self.call(in_pages(self.k, table, page), in_pages(self.v, table, page), problem, seqused_k=self.used, page_table=table)
 

@@ -67,7 +67,8 @@ __device__ inline CacheRow cache_row(const AppendParams& p, const AppendTensor& 
                                      const NewRow& row, int head) {
   int outer = row.batch, at = row.key;
   if (p.pages.table != nullptr) {
-    const PagePlace place = page_place(p.pages, row.batch, head, p.sequences.seqlen_k, row.key);
+    const PagePlace place =
+        page_place(p.pages, page_entries(p.pages, row.batch, head), p.sequences.seqlen_k, row.key);
     outer = page_of(p.pages, place);
     at = place.row;
   }

@@ -13,27 +13,32 @@ struct PagePlace {
   int row;
 };
 
-// Of a key head and a sequence with so many keys in use. Entries of the table past them are not
+// A sequence's row of the page table, or that of one of its key heads.
+__device__ inline const int32_t* page_entries(const PageParams& pages, int batch, int head) {
+  return pages.table + batch * pages.stride_batch + head * pages.stride_head;
+}
+
+// Of a sequence with so many keys in use and such a row of the table. Entries past them are not
 // read.
-__device__ inline PagePlace page_place(const PageParams& pages, int batch, int head, int seqlen_k,
-                                       int key) {
+__device__ inline PagePlace page_place(const PageParams& pages, const int32_t* entries,
+                                       int seqlen_k, int key) {
   if (key >= seqlen_k) return {0, -1};
   const bool is_shared = key < pages.prefix_len;
   const int row = is_shared ? key : key - pages.prefix_len;
-  const int index = static_cast<int>(
-      __umulhi(2 * static_cast<uint32_t>(row), pages.division.multiplier) >> pages.division.shift);
-  const int32_t* entry = is_shared ? pages.prefix_pages + index
-                                   : pages.table + batch * pages.stride_batch +
-                                         head * pages.stride_head + index * pages.stride_entry;
-  return {*entry, row - index * pages.page_size};
+  const uint32_t index =
+      __umulhi(2 * static_cast<uint32_t>(row), pages.division.multiplier) >> pages.division.shift;
+  const int32_t* entry =
+      is_shared ? pages.prefix_pages + index : entries + index * pages.stride_entry;
+  return {*entry, row - static_cast<int>(index) * pages.page_size};
 }
 
-// Entries are clamped, since nobody can check them without a synchronisation. num_pages for a key
-// that is not there: TMA reads zeros.
+// Entries are clamped, since nobody can check them without a synchronisation.
+__device__ inline int clamped_page(const PageParams& pages, const PagePlace& place) {
+  return min(max(place.entry, 0), pages.num_pages - 1);
+}
+// num_pages for a key that is not there: TMA reads zeros.
 __device__ inline int page_of(const PageParams& pages, const PagePlace& place) {
-  const int last = pages.num_pages - 1;
-  const int page = place.entry < 0 ? 0 : place.entry > last ? last : place.entry;
-  return place.row < 0 ? pages.num_pages : page;
+  return place.row < 0 ? pages.num_pages : clamped_page(pages, place);
 }
 
 }  // namespace fa4

@@ -5,6 +5,11 @@
 
 namespace fa4::ptx {
 
+// cp.async.cg.shared.global [dst], [src], 16;
+// PTX ISA, "cp.async", sm_80
+__device__ inline void cp_async_cg_16(SmemAddr to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to.value), "l"(from) : "memory");
+}
 // cp.async.cg.shared.global [dst], [src], 16, ignore-src;  zeros, and `from` is not read, where
 // `reads` is false
 // PTX ISA, "cp.async", sm_80

@@ -124,8 +124,10 @@ TEST_F(DeviceCode, CopiesOfRowsSpillNoRegister) {
   const struct {
     int64_t seqlen_q, head_dim, head_dim_v;
     DType kv_dtype;
-  } shapes[] = {{1, 128, 128, DType::kE4M3},   {1, 64, 64, DType::kE4M3},
-                {1, 128, 128, DType::kBF16},   {512, 128, 128, DType::kE4M3},
+  } shapes[] = {{1, 64, 64, DType::kE4M3},     {1, 128, 128, DType::kE4M3},
+                {1, 192, 128, DType::kE4M3},   {1, 128, 128, DType::kBF16},
+                {512, 128, 128, DType::kE4M3}, {512, 192, 128, DType::kE4M3},
+                {512, 256, 256, DType::kE4M3}, {512, 64, 64, DType::kBF16},
                 {512, 192, 128, DType::kBF16}, {512, 256, 256, DType::kBF16}};
   for (const DeviceSpec& device : emulated_specs()) {
     for (const auto& [seqlen_q, head_dim, head_dim_v, kv_dtype] : shapes) {

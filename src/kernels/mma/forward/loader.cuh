@@ -20,7 +20,12 @@ class Loader {
         warp(warp),
         lane(static_cast<int>(threadIdx.x % 32)),
         copier{context.params.pages, warp, lane},
-        lanes_log2(kBoxes ? log2_of_own_boxes(context.params.pages.box_rows) : 5) {}
+        lanes_log2(kBoxes ? log2_of_own_boxes(context.params.pages.box_rows) : 5) {
+    if constexpr (kBoxes) {
+      const bool counts = box_row() < kTileN && lane < 1 << lanes_log2;
+      rows_of_boxes = __popc(__ballot_sync(0xffffffffu, counts)) * c.params.pages.box_rows;
+    }
+  }
 
   __device__ void run() {
     begin_launch_beside(c.params.schedule);
@@ -56,7 +61,8 @@ class Loader {
   static constexpr bool kOwnTurn = turns_have_loaders(T);
   static constexpr int kStep = kOwnTurn ? T.turns : 1;  // from one block of a warp to its next
   static constexpr bool kEndsInside = true;  // head_dim is a multiple of 8 bytes, not of 16
-  using Copier = PageRowCopier<kTileN, kSharers, begins_copies_together(T), kEndsInside>;
+  using Copier = PageRowCopier<kTileN, kSharers, slab_columns(pairs(T.head_dim)),
+                               addresses_ahead(T), kEndsInside>;
   static constexpr int kPlaces = kBoxes ? 1 : Copier::kPlaces;  // of a lane
 
   // Which turn's blocks this warp loads, or all, and which part of each.
@@ -119,16 +125,20 @@ class Loader {
     PipelineState<kRing> state{kOwnTurn || turn == 0 ? filled[0] : filled[1]};
     if constexpr (T.pages != Pages::kNone) take_places(n);
     const Pipeline ring = c.ring(turn);
-    ring.producer_acquire(state);
     const int stage = turn * kRing + state.stage();
     const ptx::SmemAddr barrier = ring.full_barrier(state.stage());
     const ptx::SmemAddr k = c.smem_address(c.kSmem.k + stage * k_stage_bytes(T));
     const ptx::SmemAddr v = c.smem_address(c.kSmem.v + stage * v_stage_bytes(T));
+    const int page = kBoxes ? page_of(c.params.pages, box) : 0;
+    ring.producer_acquire(state);
+    if constexpr (T.pages != Pages::kNone) find_next_places(n);
     if constexpr (T.pages == Pages::kRows) {
-      copier.template copy<pairs(T.head_dim)>(c.params.pages.k, head, batch.places, k);
-      copier.template copy<pairs(T.head_dim_v)>(c.params.pages.v, head, batch.places, v);
+      const PageParams& pages = c.params.pages;
+      copier.template copy<pairs(T.head_dim)>(pages.k, copier.find(pages.k, head, batch.places), k);
+      copier.template copy<pairs(T.head_dim_v)>(pages.v, copier.find(pages.v, head, batch.places),
+                                                v);
     } else if constexpr (kBoxes) {
-      load_boxes(k, v, barrier);
+      load_boxes(k, v, barrier, page);
     } else {
       if (ptx::elect_sync()) {
         ptx::mbarrier_arrive_expect_tx(barrier, k_stage_bytes(T) + v_stage_bytes(T));
@@ -139,6 +149,7 @@ class Loader {
     }
     copy_descales(n, stage);
     ptx::cp_async_mbarrier_arrive_noinc(barrier);
+    if constexpr (T.pages != Pages::kNone) find_next_places(n);
     if (kOwnTurn || turn == 0) {
       ++filled[0];
     } else {
@@ -160,14 +171,13 @@ class Loader {
   }
 
   // The first lanes load boxes of K, as many behind them the same boxes of V.
-  __device__ void load_boxes(ptx::SmemAddr k, ptx::SmemAddr v, ptx::SmemAddr barrier) const {
-    const int rows = c.params.pages.box_rows, first = box_row();
-    const int boxes = __popc(__ballot_sync(0xffffffffu, first < kTileN && lane < 1 << lanes_log2));
+  __device__ void load_boxes(ptx::SmemAddr k, ptx::SmemAddr v, ptx::SmemAddr barrier,
+                             int page) const {
     if (ptx::elect_sync()) {
-      ptx::mbarrier_arrive_expect_tx(barrier, boxes * rows * (T.head_dim + T.head_dim_v));
+      ptx::mbarrier_arrive_expect_tx(barrier, rows_of_boxes * (T.head_dim + T.head_dim_v));
     }
     __syncwarp();
-    const int page = page_of(c.params.pages, box), row = max(box.row, 0);
+    const int first = box_row(), row = max(box.row, 0);
     if (first < kTileN && lane >> lanes_log2 == 0) {
       load_box<T.head_dim>(c.params.maps.k, k, barrier, first, page, row);
     } else if (first < kTileN && lane >> lanes_log2 == 1) {
@@ -195,23 +205,22 @@ class Loader {
 
   __device__ Batch load_batch(int first) const {
     const int n = kBoxes ? first - kStep * (lane >> lanes_log2) : first;
+    const int32_t* entries = page_entries(c.params.pages, tile.work.batch, head);
     Batch read;
 #pragma unroll
     for (int i = 0; i < kPlaces; ++i) {
       const int row = kBoxes ? box_row() : copier.row_of(i);
       read.places[i] = {0, -1};
       if (n >= tile.blocks.n_block_min && row < kTileN) {
-        read.places[i] =
-            page_place(c.params.pages, tile.work.batch, head, tile.work.seqlen_k, n * kTileN + row);
+        read.places[i] = page_place(c.params.pages, entries, tile.work.seqlen_k, n * kTileN + row);
       }
     }
     return read;
   }
 
   __device__ void begin_places() {
-    top = first_block();
-    batch = load_batch(top);
-    next_batch = load_batch(top - kStep * blocks_of_batch());
+    top = first_block() + kStep * blocks_of_batch();
+    next_batch = load_batch(first_block());
   }
 
   // Of the warp's blocks one after the other.
@@ -219,13 +228,16 @@ class Loader {
     if (top - n == kStep * blocks_of_batch()) {
       top = n;
       batch = next_batch;
-      next_batch = load_batch(top - kStep * blocks_of_batch());
     }
     if constexpr (kBoxes) {
       const int from = ((top - n) / kStep << lanes_log2) + (lane & ((1 << lanes_log2) - 1));
       box = {__shfl_sync(0xffffffffu, batch.places[0].entry, from & 31),
              __shfl_sync(0xffffffffu, batch.places[0].row, from & 31)};
     }
+  }
+  // Behind the wait for a stage: what is read of the table comes while block n is loaded.
+  __device__ void find_next_places(int n) {
+    if (n == top) next_batch = load_batch(top - kStep * blocks_of_batch());
   }
 
   __device__ void copy_descales(int n, int stage) const {
@@ -269,7 +281,8 @@ class Loader {
   const int warp;
   const int lane;
   const Copier copier;
-  const int lanes_log2;  // for this warp's boxes of a block
+  const int lanes_log2;   // for this warp's boxes of a block,
+  int rows_of_boxes = 0;  // and their rows
   QTile tile{};
   int head = 0;
   PipelineState<kTileSlots> slot;

@@ -57,15 +57,16 @@ constexpr int block_loaders(const FwdTraits& t) {
 }
 constexpr int num_threads(const FwdTraits& t) { return 32 * (consumer_warps(t) + 4); }
 
-// Whether the copies of a block's rows follow each other without a branch (pages/copy_rows.cuh).
-// Consumers of more rows and columns have no registers to spare for the addresses.
-constexpr bool begins_copies_together(const FwdTraits& t) {
+// Addresses of rows that a loader's lane finds before it copies the first (pages/copy_rows.cuh).
+// Consumers of more rows and columns have no registers to spare for many.
+constexpr bool has_many_addresses(const FwdTraits& t) {
   return t.row_warps == 1 || t.head_dim <= 128;
 }
+constexpr int addresses_ahead(const FwdTraits& t) { return has_many_addresses(t) ? 8 : 2; }
 // Registers of a thread: a CTA begins with 168 each, 504 for one of each of the three warpgroups.
 constexpr int loader_registers(const FwdTraits& t) {
-  if (t.pages != Pages::kRows) return 40;
-  return begins_copies_together(t) ? 72 : 56;
+  if (t.pages != Pages::kRows || (!has_many_addresses(t) && t.head_dim > 192)) return 40;
+  return has_many_addresses(t) ? 72 : 56;
 }
 constexpr int consumer_registers(const FwdTraits& t) { return (504 - loader_registers(t)) / 2; }
 constexpr int warp_keys(const FwdTraits& t) { return kTileN / t.key_warps; }

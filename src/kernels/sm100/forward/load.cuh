@@ -34,7 +34,7 @@ class Loader {
  private:
   static constexpr int kQkSlab = slab_columns(T.head_dim);
   static constexpr int kVSlab = slab_columns(v_columns(T));
-  using Copier = PageRowCopier<kTileN, 1>;
+  using Copier = PageRowCopier<kTileN, 1, slab_columns(T.head_dim), 4>;
   static constexpr int kPlaces = T.pages == Pages::kRows ? Copier::kPlaces : 1;  // of a lane
 
   // What the loads of a tile have in common. Sequences of a packed tensor are one batch to TMA.
@@ -96,13 +96,13 @@ class Loader {
 
   // Of a block of K, and then of V: reads the page table before anybody waits for a stage.
   __device__ void find_places_in_pages(int n) {
+    const int32_t* entries = page_entries(p.pages, tile.work.batch, kv_head);
 #pragma unroll
     for (int i = 0; i < kPlaces; ++i) {
       const int row = T.pages == Pages::kRows
                           ? copier().row_of(i)
                           : static_cast<int>(threadIdx.x % 32) * p.pages.box_rows;
-      places[i] =
-          page_place(p.pages, tile.work.batch, kv_head, tile.work.seqlen_k, n * kTileN + row);
+      places[i] = page_place(p.pages, entries, tile.work.seqlen_k, n * kTileN + row);
     }
   }
 
@@ -123,7 +123,8 @@ class Loader {
       }
       __syncwarp();
     } else {
-      copier().template copy<kColumns>(rows, kv_head, places, c.smem_address(to));
+      copier().template copy<kColumns>(rows, copier().find(rows, kv_head, places),
+                                       c.smem_address(to));
       ptx::cp_async_commit_group();
       ptx::cp_async_wait_group<0>();
       ptx::fence_proxy_async_shared();

@@ -36,9 +36,10 @@
 
 #include "kernels/forward/prefetch_maps.cuh"
 #include "kernels/sm90/forward/consumer.cuh"
+#include "kernels/sm90/forward/load_boxes.cuh"
 #include "kernels/sm90/forward/load_bytes.cuh"
 #include "kernels/sm90/forward/load_kv.cuh"
-#include "kernels/sm90/forward/load_pages.cuh"
+#include "kernels/sm90/forward/load_page_rows.cuh"
 #include "kernels/sm90/forward/scheduler.cuh"
 #include "kernels/tile/shared_base.cuh"
 
@@ -73,8 +74,10 @@ __global__ void __launch_bounds__(sm90::num_threads(T), 1)
       sm90::Scheduler<T>(context).run();
     } else if constexpr (T.bytes) {
       sm90::ByteLoader<T>(context, warp - 1).run();
+    } else if constexpr (T.pages == Pages::kRows) {
+      sm90::PageRowLoader<T>(context, warp - 1).run();
     } else if constexpr (T.pages != Pages::kNone) {
-      sm90::PageLoader<T>(context, warp - 1).run();
+      sm90::BoxLoader<T>(context, warp - 1).run();
     } else if (warp == 1) {
       sm90::KvLoader<T>(context).run();
     }

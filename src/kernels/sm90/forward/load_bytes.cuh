@@ -35,7 +35,12 @@ template <FwdTraits T>
 class ByteLoader {
  public:
   __device__ ByteLoader(const FwdContext<T>& context, int warp_of_three)
-      : c(context), tiles(context), warp(warp_of_three), lane(static_cast<int>(threadIdx.x % 32)) {}
+      : c(context), tiles(context), warp(warp_of_three), lane(static_cast<int>(threadIdx.x % 32)) {
+    if constexpr (kBoxes) {
+      const int boxes = __popc(__ballot_sync(0xffffffffu, row_of_box() < T.tile_n));
+      rows_of_boxes = boxes * c.params.pages.box_rows;
+    }
+  }
 
   // A pair of blocks at a time, whose stages are handed over together: consumers multiply by both
   // at once, and what a block costs beside its bytes is paid once.
@@ -148,9 +153,10 @@ class ByteLoader {
   __device__ void ask(const TensorMap& map, const Source& from) {
     constexpr int kColumns = kHeadDim / 2, kSlab = slab_columns(kColumns), kRowBytes = 2 * kSlab;
     const Pipeline raw = c.pipeline(kRawFull);
-    raw.producer_acquire(asked);
     const ptx::SmemAddr to = c.smem_address(c.kSmem.raw + asked.stage() * raw_bytes(T));
     const ptx::SmemAddr barrier = raw.full_barrier(asked.stage());
+    const int page = kBoxes ? page_of(c.params.pages, {from.batch, from.row}) : from.batch;
+    raw.producer_acquire(asked);
     asked.advance();
     const auto load = [&](int row, int row_of_source, int batch) {
 #pragma unroll
@@ -161,18 +167,12 @@ class ByteLoader {
       }
     };
     if constexpr (kBoxes) {
-      const bool is_own = row_of_box() < T.tile_n;
-      const int boxes = __popc(__ballot_sync(0xffffffffu, is_own));
-      if (ptx::elect_sync()) {
-        ptx::mbarrier_arrive_expect_tx(barrier, boxes * c.params.pages.box_rows * kHeadDim);
-      }
+      if (ptx::elect_sync()) ptx::mbarrier_arrive_expect_tx(barrier, rows_of_boxes * kHeadDim);
       __syncwarp();
-      if (is_own) {
-        load(row_of_box(), max(from.row, 0), page_of(c.params.pages, {from.batch, from.row}));
-      }
+      if (row_of_box() < T.tile_n) load(row_of_box(), max(from.row, 0), page);
     } else if (warp == 0 && ptx::elect_sync()) {
       ptx::mbarrier_arrive_expect_tx(barrier, T.tile_n * kHeadDim);
-      load(0, from.row, from.batch);
+      load(0, from.row, page);
     }
     __syncwarp();
   }
@@ -185,7 +185,8 @@ class ByteLoader {
   __device__ PagePlace find_keys(const Keys& of, int block) const {
     const bool has_box = kBoxes && block >= of.first_block && row_of_box() < T.tile_n;
     if (!has_box || !of.are_seen()) return {0, -1};
-    return page_place(c.params.pages, of.batch, of.head, of.count, block * T.tile_n + row_of_box());
+    return page_place(c.params.pages, page_entries(c.params.pages, of.batch, of.head), of.count,
+                      block * T.tile_n + row_of_box());
   }
 
   __device__ void make_k(const Pair& pair) {
@@ -293,6 +294,7 @@ class ByteLoader {
   TileReader<T> tiles;
   const int warp;
   const int lane;
+  int rows_of_boxes = 0;  // of this warp, in a block
 
   // What the next pair has V of.
   Keys keys;

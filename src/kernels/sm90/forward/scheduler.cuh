@@ -65,11 +65,11 @@ class Scheduler {
     const Pipeline ring = c.pipeline(kQFull);
 #pragma unroll
     for (int warpgroup = 0; warpgroup < consumer_warpgroups(T); ++warpgroup) {
+      const ptx::SmemAddr barrier = ring.full_barrier(q.stage());
+      const ptx::SmemAddr to = c.smem_address(c.kSmem.q + q.stage() * q_slot_bytes(T));
+      const QBox box = q_box(work, warpgroup);
       ring.producer_acquire(q);
       if (ptx::elect_sync()) {
-        const ptx::SmemAddr barrier = ring.full_barrier(q.stage());
-        const ptx::SmemAddr to = c.smem_address(c.kSmem.q + q.stage() * q_slot_bytes(T));
-        const QBox box = q_box(work, warpgroup);
         ptx::mbarrier_arrive_expect_tx(barrier, q_slot_bytes(T));
 #pragma unroll
         for (int slab = 0; slab < num_slabs(T.head_dim); ++slab) {

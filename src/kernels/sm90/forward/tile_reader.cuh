@@ -1,4 +1,5 @@
-// What the loaders of keys and values (load_kv, load_pages, load_bytes) have in common.
+// What the loaders of keys and values (load_kv, load_boxes, load_page_rows, load_bytes) have in
+// common.
 #pragma once
 
 #include "kernels/geometry/sequence.cuh"
@@ -47,6 +48,34 @@ class TileReader {
   PipelineState<kTileSlots> slot;
   int last_unasked = 0;
 };
+
+// The order in which the rings are filled. K runs a block ahead of V, also from tile to tile: the
+// consumers multiply a tile's last P by V together with the next tile's Q Kᵀ, if Q has more slots
+// than there are warpgroups. The first round has no tile of its own. A loader's steps:
+//   begin(tile)      the blocks of K are this tile's from here on
+//   pass_to_v()      V's next block is the one whose K was loaded last
+//   load_k()         K of the next block; of a tile without keys a stage with nothing in it
+//   load_v(tile, n)  V of block n, likewise
+template <FwdTraits T, class Loader>
+__device__ inline void load_tiles(TileReader<T>& tiles, Loader& loader) {
+  QTile tile{.work = {.batch = -1}}, next{};
+  do {
+    int n = tile.blocks.n_block_max - 1;
+#pragma unroll 1
+    do {
+      const bool last = n <= tile.blocks.n_block_min;
+      if (tile.is_valid()) tiles.visit(n);
+      loader.pass_to_v();
+      if (last) {
+        next = tiles.fetch();
+        if (next.is_valid()) loader.begin(next);
+      }
+      if (!last || next.is_valid()) loader.load_k();
+      if (tile.is_valid()) loader.load_v(tile, n);
+    } while (--n >= tile.blocks.n_block_min);
+    tile = next;
+  } while (tile.is_valid());
+}
 
 // Keys are to stay in the L2 cache for the head's other tiles, unless they are read only once.
 template <FwdTraits T>
