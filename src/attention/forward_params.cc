@@ -69,11 +69,13 @@ ScoreParams score_params(const AttentionProblem& p, const ForwardArgs& args) {
 PageRows page_rows(const AttentionProblem& p, const void* data, const Strides& strides,
                    int64_t columns) {
   const int64_t per_element = elements_per_16_bits(p);
+  const int64_t group = pages_of(p) == Pages::kBoxes ? kGroupRows * strides.seqlen : 0;
   return {.data = data,
           .stride_page = strides.batch / per_element,
           .stride_row = strides.seqlen / per_element,
           .stride_head = strides.head / per_element,
-          .columns = static_cast<int32_t>(columns / per_element)};
+          .columns = static_cast<int32_t>(columns / per_element),
+          .groups_of_page = static_cast<int32_t>(group > 0 ? strides.batch / group : 0)};
 }
 
 DescaleRows descale_rows(const AttentionProblem& p, const float* data, const Strides& strides) {

@@ -54,10 +54,10 @@ class Fields {
 
 // A tensor's members are "k_pages", "k_stride_page", ...
 void add_page_rows(const std::string& name, const PageRows& of, Fields* fields) {
-  const auto& [data, stride_page, stride_row, stride_head, columns] = of;
+  const auto& [data, stride_page, stride_row, stride_head, columns, groups_of_page] = of;
   fields->add(name + "_pages, " + name + "_stride_page, " + name + "_stride_row, " + name +
-                  "_stride_head, " + name + "_columns",
-              data, stride_page, stride_row, stride_head, columns);
+                  "_stride_head, " + name + "_columns, " + name + "_groups_of_page",
+              data, stride_page, stride_row, stride_head, columns, groups_of_page);
 }
 
 void add_page_table(const PageParams& pages, Fields* fields) {

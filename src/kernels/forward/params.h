@@ -103,7 +103,7 @@ struct ScoreParams {
   int32_t negates;
 };
 
-// K or V as threads read it that copy rows of pages themselves (Pages::kRows). Elements are of 16
+// K or V in pages, as threads read it that copy rows themselves (Pages::kRows). Elements are of 16
 // bits: those of bytes are pairs of them.
 struct PageRows {
   const void* data;
@@ -111,6 +111,7 @@ struct PageRows {
   int64_t stride_row;
   int64_t stride_head;
   int32_t columns;
+  int32_t groups_of_page;  // Pages::kGroups: how far pages lie apart, in groups of 8 rows
 };
 
 // Where keys and values lie that are in pages. Key j of those that all sequences share, the first

@@ -86,6 +86,7 @@ TEST(ForwardParams, BytesAndTheirDescalesAreDescribed) {
   EXPECT_EQ(paged.pages.k.columns, desc.head_dim / 2);  // pairs of bytes
   EXPECT_EQ(paged.pages.k.stride_row, row / 2);
   EXPECT_EQ(paged.pages.k.stride_page, 24 * row / 2);
+  EXPECT_EQ(paged.pages.k.groups_of_page, 24 / 8);
 }
 
 TEST(ForwardParams, KernelsAreToldTheTypeOfSinks) {

@@ -17,8 +17,6 @@ class BoxLoader {
   __device__ BoxLoader(const FwdContext<T>& context, int warp_of_three)
       : c(context),
         tiles(context),
-        groups_of_k(groups_of_page(context.params.pages.k)),
-        groups_of_v(groups_of_page(context.params.pages.v)),
         lanes_log2(boxes_log2(context.params.pages.box_rows)),
         block_of_lane(lane() >> lanes_log2),
         row(box_of_lane(warp_of_three) * context.params.pages.box_rows),
@@ -123,12 +121,6 @@ class BoxLoader {
   __device__ bool has_box() const { return row < T.tile_n; }
   __device__ int blocks_of_batch() const { return 32 >> lanes_log2; }
 
-  // How far pages lie apart, in groups of rows.
-  __device__ static int groups_of_page(const PageRows& of) {
-    if constexpr (!kGroups) return 0;
-    return static_cast<int>(of.stride_page / (kGroupRows * of.stride_row));
-  }
-
   // Reads the page table for this lane's box of the next batch, for which nobody waits.
   __device__ void find_ahead() {
     const int n_block = n_ahead - block_of_lane;
@@ -142,7 +134,8 @@ class BoxLoader {
     const int page = page_of(c.params.pages, place), row_of_page = max(place.row, 0);
     if constexpr (!kGroups) return {.k = {row_of_page, page}};
     const int group = row_of_page / kGroupRows;
-    return {.k = {0, page * groups_of_k + group}, .v = {0, page * groups_of_v + group}};
+    return {.k = {0, page * c.params.pages.k.groups_of_page + group},
+            .v = {0, page * c.params.pages.v.groups_of_page + group}};
   }
   __device__ static Box v_box(const Boxes& of) { return kGroups ? of.v : of.k; }
 
@@ -178,10 +171,9 @@ class BoxLoader {
 
   const FwdContext<T>& c;
   TileReader<T> tiles;
-  const int groups_of_k, groups_of_v;  // of a page
-  const int lanes_log2;                // of a block
-  const int block_of_lane;             // of a batch
-  const int row;                       // the first one of this lane's box, in its block
+  const int lanes_log2;     // of a block
+  const int block_of_lane;  // of a batch
+  const int row;            // the first one of this lane's box, in its block
   const bool clears;
   int rows_of_warp;  // of a block
 
