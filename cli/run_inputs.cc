@@ -184,7 +184,7 @@ void RunInputs::set_packed_k(const RunFiles& files, const Shapes& s, ProblemDesc
   d.seqlen_k = check_cu_seqlens(option, file, cu_seqlens_k_, d.total_k, "k");
 }
 
-void RunInputs::set_pages(const RunFiles& files, const Shapes& s, ProblemDesc& d) {
+std::vector<int64_t> RunInputs::set_pages(const RunFiles& files, const Shapes& s, ProblemDesc& d) {
   const std::string& file = *files.page_table;
   const FileTensor table = read("--page-table", file, Holds::kIndices);
   const bool of_heads = table.shape.size() == 3;
@@ -196,7 +196,7 @@ void RunInputs::set_pages(const RunFiles& files, const Shapes& s, ProblemDesc& d
            shape_text(table.shape), d.batch, d.batch, s.k[2]);
   }
   if (of_heads) d.page_table_heads = table.shape[1];
-  page_table_ = naming("--page-table", file, [&] { return as_indices(table); });
+  std::vector<int64_t> entries = naming("--page-table", file, [&] { return as_integers(table); });
   d.layout_kv = Layout::kPaged;
   d.num_pages = s.k[0];
   d.page_size = s.k[1];
@@ -208,6 +208,7 @@ void RunInputs::set_pages(const RunFiles& files, const Shapes& s, ProblemDesc& d
            shape_text(table.shape), d.pages_per_seq, d.page_size, INT32_MAX);
   }
   d.seqlen_k = d.pages_per_seq * d.page_size;
+  return entries;
 }
 
 // `cu_seqlens`: empty when each sequence has `seqlen` rows.
@@ -238,12 +239,17 @@ void RunInputs::set_seqused(const RunFiles& files, ProblemDesc& d) {
   } else if (d.layout_kv == Layout::kPaged) {
     seqused_k_.assign(static_cast<size_t>(d.batch), static_cast<int32_t>(d.seqlen_k));
   }
-  if (d.layout_kv != Layout::kPaged) return;
+}
+
+// Behind the last key of a sequence an entry may be any number of its file's type, and becomes the
+// nearest of 32 bits.
+void RunInputs::set_page_table(const RunFiles& files, const std::vector<int64_t>& entries,
+                               const ProblemDesc& d) {
   const int64_t heads = std::max<int64_t>(1, d.page_table_heads);
   for (int64_t row = 0; row < d.batch * heads; ++row) {
     const int64_t used = ceil_div(seqused_k_[row / heads], d.page_size);
     for (int64_t i = 0; i < used; ++i) {
-      const int32_t page = page_table_[row * d.pages_per_seq + i];
+      const int64_t page = entries[row * d.pages_per_seq + i];
       if (page >= 0 && page < d.num_pages) continue;
       if (d.num_pages == 0) {
         refuse("--k", files.k,
@@ -254,6 +260,10 @@ void RunInputs::set_seqused(const RunFiles& files, ProblemDesc& d) {
       refuse("--page-table", *files.page_table, "entry ({}, {}{}) is {}; accepted: 0 to {}",
              row / heads, head, i, page, d.num_pages - 1);
     }
+  }
+  page_table_.reserve(entries.size());
+  for (const int64_t page : entries) {
+    page_table_.push_back(static_cast<int32_t>(std::clamp<int64_t>(page, INT32_MIN, INT32_MAX)));
   }
 }
 
@@ -311,8 +321,9 @@ void RunInputs::set_lengths(const RunFiles& files, const Shapes& s, ProblemDesc&
     d.batch = s.q[0];
     d.seqlen_q = s.q[1];
   }
+  std::vector<int64_t> page_numbers;
   if (files.page_table) {
-    set_pages(files, s, d);
+    page_numbers = set_pages(files, s, d);
   } else if (s.k.size() == 3) {
     set_packed_k(files, s, d);
   } else {
@@ -322,6 +333,7 @@ void RunInputs::set_lengths(const RunFiles& files, const Shapes& s, ProblemDesc&
     d.seqlen_k = s.k[1];
   }
   set_seqused(files, d);
+  if (files.page_table) set_page_table(files, page_numbers, d);
 }
 
 RunInputs::RunInputs(const RunFiles& files, const RunOptions& options) {

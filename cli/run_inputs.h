@@ -55,7 +55,11 @@ class RunInputs {
   void set_lengths(const RunFiles& files, const Shapes& shapes, fa4::internal::ProblemDesc& desc);
   void set_packed_q(const RunFiles& files, const Shapes& shapes, fa4::internal::ProblemDesc& desc);
   void set_packed_k(const RunFiles& files, const Shapes& shapes, fa4::internal::ProblemDesc& desc);
-  void set_pages(const RunFiles& files, const Shapes& shapes, fa4::internal::ProblemDesc& desc);
+  // The table's entries, which set_page_table takes once seqused_k is known.
+  std::vector<int64_t> set_pages(const RunFiles& files, const Shapes& shapes,
+                                 fa4::internal::ProblemDesc& desc);
+  void set_page_table(const RunFiles& files, const std::vector<int64_t>& entries,
+                      const fa4::internal::ProblemDesc& desc);
   std::vector<int32_t> read_seqused(const char* option, const std::string& file, int64_t batch,
                                     int64_t seqlen, const std::vector<int32_t>& cu_seqlens) const;
   void set_descales(const RunFiles& files, const RunOptions& options,

@@ -105,21 +105,27 @@ std::vector<float> as_floats(const FileTensor& tensor, std::optional<DType> aske
   return {wide.begin(), wide.end()};
 }
 
-std::vector<int32_t> as_indices(const FileTensor& tensor) {
+std::vector<int64_t> as_integers(const FileTensor& tensor) {
   if (tensor.type != FileType::kI32 && tensor.type != FileType::kI64) {
     throw bad_input(fmt::format("has dtype {}; accepted: i4, i8", name_of(tensor.type)));
   }
-  std::vector<int32_t> result(static_cast<size_t>(tensor.elements()));
+  std::vector<int64_t> result(static_cast<size_t>(tensor.elements()));
   for (size_t i = 0; i < result.size(); ++i) {
     const int64_t at = static_cast<int64_t>(i);
-    const int64_t value =
+    result[i] =
         tensor.type == FileType::kI32 ? load<int32_t>(tensor, at) : load<int64_t>(tensor, at);
-    if (value < INT32_MIN || value > INT32_MAX) {
-      throw bad_input(fmt::format("entry {} is {}; accepted: numbers of 32 bits", i, value));
-    }
-    result[i] = static_cast<int32_t>(value);
   }
   return result;
+}
+
+std::vector<int32_t> as_indices(const FileTensor& tensor) {
+  const std::vector<int64_t> wide = as_integers(tensor);
+  for (size_t i = 0; i < wide.size(); ++i) {
+    if (wide[i] < INT32_MIN || wide[i] > INT32_MAX) {
+      throw bad_input(fmt::format("entry {} is {}; accepted: numbers of 32 bits", i, wide[i]));
+    }
+  }
+  return {wide.begin(), wide.end()};
 }
 
 }  // namespace fa4::cli

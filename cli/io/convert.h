@@ -22,7 +22,9 @@ std::vector<unsigned char> as_elements(const FileTensor& tensor, fa4::internal::
 // Any float type, widened.
 std::vector<double> as_doubles(const FileTensor& tensor, std::optional<fa4::internal::DType> asked);
 std::vector<float> as_floats(const FileTensor& tensor, std::optional<fa4::internal::DType> asked);
-// i4 or i8; every value must fit 32 bits.
+// i4 or i8.
+std::vector<int64_t> as_integers(const FileTensor& tensor);
+// The same, of which every value must fit 32 bits.
 std::vector<int32_t> as_indices(const FileTensor& tensor);
 
 }  // namespace fa4::cli

@@ -212,10 +212,14 @@ class Run(CommandTest):
                         to = ((table[b][h][n // page] * page + n % page) * 2 + h) * 8
                         paged[to:to + 8] = values[((b * 6 + n) * 2 + h) * 8:][:8]
             self.write_npy(name + ".npy", (pages, page, 2, 8), paged)
-        rows = [row + [2147480000] for rows in table for row in rows]
-        self.write_npy("table.npy", (2, 2, 3), sum(rows, []), "<i4")
         self.write_npy("used.npy", (2,), [6, 5], "<i4")
-        self.check(files, ["--page-table", self.path("table.npy"), "--seqused-k", self.path("used.npy")], lengths_k=[6, 5])
+        options = ["--page-table", self.path("table.npy"), "--seqused-k", self.path("used.npy")]
+        for descr, garbage in (("<i4", 2147480000), ("<i8", 2**40), ("<i8", -2**63)):
+            rows = [row + [garbage] for rows in table for row in rows]
+            self.write_npy("table.npy", (2, 2, 3), sum(rows, []), descr)
+            self.check(files, options, lengths_k=[6, 5])
+        self.write_npy("table.npy", (2, 2, 2), [3, 2**40] + [0] * 6, "<i8")
+        self.refuse("run", *files, *options, words=["entry (0, 0, 1) is 1099511627776; accepted: 0 to 8"])
         self.write_npy("table.npy", (2, 3, 2), [0] * 12, "<i4")
         self.refuse("run", *files, "--page-table", self.path("table.npy"),
                     words=["shape (2, 3, 2)", "(batch 2, heads_kv 2, pages per sequence)"])
