@@ -367,10 +367,20 @@ def _listed(name, values, code, convert, accepted):
     return memoryview(flat).cast("B").cast(code, (len(rows), len(rows[0])))
 
 
+def index_list(name, values):
+    """A list of lengths or indices, or a list of lists, as a buffer of int32."""
+    return _listed(name, values, "i", _narrowed if name == "page_table" else operator.index, "whole numbers of 32 bits")
+
+
+def float_list(name, values):
+    """A list of numbers, or a list of lists, as a buffer of float32."""
+    return _listed(name, values, "f", float, "numbers")
+
+
 def int32_indices(name, array):
     """The View of lengths or indices, contiguous and int32; int64 is copied, and so are lists."""
     if isinstance(array, (list, tuple)):
-        array = _listed(name, array, "i", _narrowed if name == "page_table" else operator.index, "whole numbers of 32 bits")
+        array = index_list(name, array)
     view = array if isinstance(array, View) else view_of(name, array)
     if view.dtype not in (I32, I64):
         raise InvalidArgumentError(f"{name} has dtype {DTYPE_NAMES[view.dtype]}; accepted: int32, int64")
@@ -390,7 +400,7 @@ def int32_indices(name, array):
 def as_floats(name, array):
     """`array`, as float32 when it is a list, or numpy's of a dtype that no kernel reads."""
     if isinstance(array, (list, tuple)):
-        return _listed(name, array, "f", float, "numbers")
+        return float_list(name, array)
     dtype = str(getattr(array, "dtype", ""))
     if dtype.startswith("complex"):
         raise InvalidArgumentError(f"{name} has dtype {dtype}; accepted: real numbers")

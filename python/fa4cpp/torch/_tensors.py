@@ -15,6 +15,7 @@ from . import _prepared
 
 INDICES = ("cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k", "page_table")
 SERVING = ("prefix_pages", "k_descale", "v_descale")  # of a forward alone
+FLOATS = ("sink", "k_descale", "v_descale")
 NUMBERS = {torch.float32: F32, torch.float16: F16, torch.bfloat16: BF16}
 STORED = {**NUMBERS, torch.uint8: E4M3, torch.float8_e4m3fn: E4M3}  # of k and v
 TORCH_DTYPES = {number: dtype for dtype, number in NUMBERS.items()}
@@ -57,7 +58,10 @@ def tensor(name, value, device):
     except (TypeError, ValueError, RuntimeError):
         if hasattr(value, "dtype"):
             raise InvalidArgumentError(f"{name} has dtype {value.dtype}; accepted: one that torch has") from None
-        raise TypeError(f"{name} is {type(value).__name__}; accepted: a tensor") from None
+        if not isinstance(value, (list, tuple)):
+            raise TypeError(f"{name} is {type(value).__name__}; accepted: a tensor") from None
+    listed = _arrays.float_list if name in FLOATS else _arrays.index_list  # which says what is wrong; a page table's numbers may be any
+    return torch.tensor(listed(name, value).tolist(), device=device)
 
 
 def lengths(numbers, device):

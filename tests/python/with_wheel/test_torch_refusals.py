@@ -248,6 +248,21 @@ class Refusals(unittest.TestCase):
         self.refused("lses[0] has dtype complex64; accepted: floating", fa4cpp.merge_partials, [q], [lse + 1j])
 
 
+    def test_lists_that_torch_does_not_take(self):
+        """They are named with what is wrong in them, as beside arrays; a page table's numbers behind a sequence's end may be any."""
+        pages = some(3, 16, 2, 8)
+        for of in (torch.clone, torch.Tensor.numpy):
+            q, cache = of(some(1, 4, 2, 8)), [of(pages), of(pages)]
+            for text, options in (("page_table [[2, 1], [1]]; accepted: rows of equally many numbers", dict(page_table=[[2, 1], [1]])),
+                                  ("page_table [['a', 1]]; accepted: whole numbers of 32 bits", dict(page_table=[["a", 1]])),
+                                  ("sink [1, None]; accepted: numbers", dict(page_table=[[2, 1]], sink=[1, None]))):
+                self.refused(text, fa4cpp.flash_attn_with_kvcache, q, *cache, cache_seqlens=[9], **options)
+            self.refused("cu_seqlens_q [0, 18446744073709551616]; accepted: whole numbers of 32 bits", fa4cpp.flash_attn_varlen_func,
+                         *[q[0]] * 3, cu_seqlens_q=[0, 2**64], cu_seqlens_k=[0, 4], max_seqlen_q=4, max_seqlen_k=4)
+            outs = [torch.as_tensor(fa4cpp.flash_attn_with_kvcache(q, *cache, cache_seqlens=[9], page_table=[[2, last]])) for last in (1, 2**70)]
+            self.assertTrue(torch.equal(*outs))
+
+
 class Scalars(unittest.TestCase):
     """Scalars of numpy and torch are numbers, and make no results of their own."""
 
