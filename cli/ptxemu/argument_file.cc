@@ -111,7 +111,8 @@ struct Piece {
   size_t size = 0;
 };
 
-Piece read_piece(const JsonFields& fields, const std::string& where) {
+// `or_else`: what else the object may hold, for an error.
+Piece read_piece(const JsonFields& fields, const std::string& where, std::string_view or_else) {
   static constexpr std::string_view kKinds[] = {"i32", "i64", "f32", "ptr", "bytes", "tensor_map"};
   Piece result;
   result.piece.where = where;
@@ -125,8 +126,8 @@ Piece read_piece(const JsonFields& fields, const std::string& where) {
   }
   const std::string& kind = result.kind;
   if (kind.empty()) {
-    throw bad_input(
-        fmt::format("{}: has no value; accepted: one of {}", where, fmt::join(kKinds, ", ")));
+    throw bad_input(fmt::format("{}: has no value; accepted: one of {}{}", where,
+                                fmt::join(kKinds, ", "), or_else));
   }
   if (kind != "ptr" && fields.has("add")) throw fields.refuse("add", "only beside ptr");
   auto& value = result.piece.value;
@@ -159,7 +160,7 @@ ArgumentSpec read_struct(const Value& value, const std::string& where) {
     const std::string place = fmt::format("{}.fields[{}]", where, i);
     const JsonFields member(members[i], place,
                             {"offset", "i32", "i64", "f32", "ptr", "add", "bytes", "tensor_map"});
-    Piece piece = read_piece(member, place);
+    Piece piece = read_piece(member, place, "");
     piece.piece.offset = static_cast<uint32_t>(member.integer("offset", 0, kMostParameterBytes));
     if (piece.piece.offset + piece.size > argument.size) {
       throw bad_input(
@@ -184,7 +185,7 @@ ArgumentSpec read_argument(const Value& value, const std::string& where) {
     }
     argument = read_struct(fields.value("struct"), where + ".struct");
   } else {
-    Piece piece = read_piece(fields, where);
+    Piece piece = read_piece(fields, where, ", struct");
     argument.kind = piece.kind;
     argument.size = piece.size;
     argument.pieces.push_back(std::move(piece.piece));
