@@ -82,7 +82,8 @@ Entry parse_entry(const std::string& name, const json& value) {
   entry.dtype = dtype.get<std::string>();
   for (const json& dim : shape) {
     const uint64_t n = dim.get<uint64_t>();
-    entry.shape.push_back(n > INT64_MAX ? -1 : static_cast<int64_t>(n));
+    if (n > INT64_MAX) bad_header(fmt::format("tensor {} has a size of {} in its shape", name, n));
+    entry.shape.push_back(static_cast<int64_t>(n));
   }
   entry.begin = range[0].get<uint64_t>();
   entry.end = range[1].get<uint64_t>();

@@ -207,6 +207,8 @@ class BadInput(CommandTest):
             with self.subTest(name):
                 self.write("bad.safetensors", data)
                 self.refuse_run(q="bad.safetensors:q", words=["fa4 run: --q ", "safetensors"])
+        self.write("bad.safetensors", header(lambda e: e["q"].update(shape=[1 << 63, 4, 2, 8])))
+        self.refuse_run(q="bad.safetensors:q", words=["tensor q has a size of 9223372036854775808 in its shape"])
         self.write("good.safetensors", good)
         self.refuse_run(q="good.safetensors:missing", words=["--q", "missing", "accepted: ", "q"])
         self.refuse_run(q="good.safetensors", words=["--q", "FILE.safetensors:NAME"])
