@@ -2,7 +2,7 @@
 // each slab (Pages::kBoxes), or one for all slabs (Pages::kGroups).
 #pragma once
 
-#include "kernels/pages/place.cuh"
+#include "kernels/sm90/forward/paged_keys.cuh"
 #include "kernels/sm90/forward/tile_reader.cuh"
 #include "kernels/tile/clear_rows.cuh"
 
@@ -29,9 +29,7 @@ class BoxLoader {
 
   // The steps of load_tiles (tile_reader.cuh).
   __device__ void begin(const QTile& tile) {
-    const int head = tile.work.head / c.params.heads.tile_heads_per_kv;
-    keys = {head, page_entries(c.params.pages, tile.work.batch, head), tile.work.seqlen_k,
-            tile.blocks.n_block_min, tile.sees_keys()};
+    keys = PagedKeys(c.params, tile);
     n_ahead = tile.blocks.n_block_max - 1;
     find_ahead();
     of_batch = blocks_of_batch();
@@ -85,14 +83,6 @@ class BoxLoader {
  private:
   static constexpr bool kGroups = T.pages == Pages::kGroups;
 
-  // Whose K is loaded.
-  struct Keys {
-    int head;
-    const int32_t* entries;  // of the page table
-    int count;               // of the sequence
-    int first_block;
-    bool exist;
-  };
   // TMA's last two coordinates: a row of a page and the page, or (Pages::kGroups) nothing and a
   // group of rows among those of all pages.
   struct Box {
@@ -123,12 +113,8 @@ class BoxLoader {
 
   // Reads the page table for this lane's box of the next batch, for which nobody waits.
   __device__ void find_ahead() {
-    const int n_block = n_ahead - block_of_lane;
+    ahead = keys.find<T.tile_n>(c.params.pages, n_ahead - block_of_lane, row);
     n_ahead -= blocks_of_batch();
-    ahead = {0, -1};
-    if (keys.exist && n_block >= keys.first_block && has_box()) {
-      ahead = page_place(c.params.pages, keys.entries, keys.count, n_block * T.tile_n + row);
-    }
   }
   __device__ Boxes boxes_at(const PagePlace& place) const {
     const int page = page_of(c.params.pages, place), row_of_page = max(place.row, 0);
@@ -177,7 +163,7 @@ class BoxLoader {
   const bool clears;
   int rows_of_warp;  // of a block
 
-  Keys keys{};
+  PagedKeys keys;
   // This lane's boxes of a batch of blocks, which block of it is next, and whether this lane has a
   // box of the one before, whose K was loaded last.
   Boxes boxes{};

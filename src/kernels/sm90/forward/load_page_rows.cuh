@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/pages/copy_rows.cuh"
+#include "kernels/sm90/forward/paged_keys.cuh"
 #include "kernels/sm90/forward/tile_reader.cuh"
 
 namespace fa4::sm90 {
@@ -19,9 +20,7 @@ class PageRowLoader {
 
   // The steps of load_tiles (tile_reader.cuh).
   __device__ void begin(const QTile& tile) {
-    const int head = tile.work.head / c.params.heads.tile_heads_per_kv;
-    keys = {head, page_entries(c.params.pages, tile.work.batch, head), tile.work.seqlen_k,
-            tile.blocks.n_block_min, tile.sees_keys()};
+    keys = PagedKeys(c.params, tile);
     n_ahead = tile.blocks.n_block_max - 1;
     find_ahead();
   }
@@ -47,15 +46,6 @@ class PageRowLoader {
   static constexpr int kPlaces = Copier::kPlaces;  // of a lane
   using Places = PagePlace[kPlaces];
 
-  // Whose K is loaded.
-  struct Keys {
-    int head;
-    const int32_t* entries;  // of the page table
-    int count;               // of the sequence
-    int first_block;
-    bool exist;
-  };
-
   __device__ static void move(Places& to, const Places& from) {
 #pragma unroll
     for (int i = 0; i < kPlaces; ++i) to[i] = from[i];
@@ -65,11 +55,7 @@ class PageRowLoader {
   __device__ void find_ahead() {
 #pragma unroll
     for (int i = 0; i < kPlaces; ++i) {
-      const int row = copier.row_of(i);
-      ahead[i] = {0, -1};
-      if (keys.exist && n_ahead >= keys.first_block && row < T.tile_n) {
-        ahead[i] = page_place(c.params.pages, keys.entries, keys.count, n_ahead * T.tile_n + row);
-      }
+      ahead[i] = keys.find<T.tile_n>(c.params.pages, n_ahead, copier.row_of(i));
     }
   }
 
@@ -95,7 +81,7 @@ class PageRowLoader {
   TileReader<T> tiles;
   const Copier copier;
 
-  Keys keys{};
+  PagedKeys keys;
   int n_ahead = 0;
   int head_of_v = 0;
   Places places_of_k, places_of_v, ahead;
