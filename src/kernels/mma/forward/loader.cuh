@@ -149,7 +149,6 @@ class Loader {
     }
     copy_descales(n, stage);
     ptx::cp_async_mbarrier_arrive_noinc(barrier);
-    if constexpr (T.pages != Pages::kNone) find_next_places(n);
     if (kOwnTurn || turn == 0) {
       ++filled[0];
     } else {

@@ -65,8 +65,8 @@ constexpr bool has_many_addresses(const FwdTraits& t) {
 constexpr int addresses_ahead(const FwdTraits& t) { return has_many_addresses(t) ? 8 : 2; }
 // Registers of a thread: a CTA begins with 168 each, 504 for one of each of the three warpgroups.
 constexpr int loader_registers(const FwdTraits& t) {
-  if (t.pages != Pages::kRows || (!has_many_addresses(t) && t.head_dim > 192)) return 40;
-  return has_many_addresses(t) ? 72 : 56;
+  if (t.pages != Pages::kRows) return 40;
+  return has_many_addresses(t) ? 72 : t.head_dim_v <= 128 ? 56 : 40;
 }
 constexpr int consumer_registers(const FwdTraits& t) { return (504 - loader_registers(t)) / 2; }
 constexpr int warp_keys(const FwdTraits& t) { return kTileN / t.key_warps; }
