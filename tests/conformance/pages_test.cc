@@ -218,10 +218,11 @@ TEST_F(Pages, OfEveryHeadDim) {
   }
 }
 
-// From 2048 keys on tiles have other shapes; three consumer warpgroups on Hopper.
+// From 2048 keys on tiles have other shapes; three consumer warpgroups on Hopper. Boxes of 8 rows
+// are found four blocks at a time.
 TEST_F(Pages, OfLongSequences) {
   for (const int64_t head_dim : {64, 128}) {
-    for (const int64_t page_size : {4, 32, 256}) {
+    for (const int64_t page_size : {4, 24, 32, 256}) {
       SCOPED_TRACE(page_size);
       Case c = base_case(head_dim);
       c.desc.seqlen_q = 200;
@@ -287,20 +288,29 @@ TEST_F(Pages, OfPackedQueries) {
   }
 }
 
-// Heads outside a page's rows, K beside V in each page, and pages a row apart, which no groups of
-// rows count.
+// Heads outside a page's rows, K beside V in each page, pages a row apart, which no groups of rows
+// count, and pages of V farther apart than those of K.
 TEST_F(Pages, OfOtherStrides) {
   for (const int64_t page_size : {16, 24, 3}) {
     for (const int64_t dim : {64, 128}) {
       const int64_t row = kKeyHeads * dim, page = page_size * row;
-      for (const Strides& strides :
-           {Strides{page, dim, page_size * dim}, Strides{2 * page, row, dim},
-            Strides{2 * page, dim, page_size * dim}, Strides{page + row, row, dim}}) {
-        SCOPED_TRACE(testing::Message() << page_size << " x " << dim << ", strides "
-                                        << strides.batch << " " << strides.seqlen);
+      const Strides heads_first{page, dim, page_size * dim}, beside{2 * page, row, dim},
+          heads_first_beside{2 * page, dim, page_size * dim}, row_apart{page + row, row, dim},
+          far_apart{3 * page, row, dim};
+      const struct {
+        Strides k, v;
+      } cases[] = {{heads_first, heads_first},
+                   {beside, beside},
+                   {heads_first_beside, heads_first_beside},
+                   {row_apart, row_apart},
+                   {beside, far_apart}};
+      for (const auto& [k, v] : cases) {
+        SCOPED_TRACE(testing::Message() << page_size << " x " << dim << ", strides " << k.batch
+                                        << " " << k.seqlen << ", " << v.batch);
         Case c = base_case(dim);
         put_in_pages(c, page_size, {544, 250, 31});
-        c.desc.k = c.desc.v = strides;
+        c.desc.k = k;
+        c.desc.v = v;
         expect_bits_of_contiguous(c);
       }
     }
