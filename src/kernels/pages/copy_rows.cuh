@@ -74,8 +74,8 @@ struct PageRowCopier {
   // kWhole: all rows are there and have all columns.
   template <int kColumns, bool kWhole>
   __device__ void copy_rows(const Rows& rows, int columns, ptx::SmemAddr tile) const {
-    constexpr int kRowBytes = row_bytes(slab_columns(kColumns));
-    constexpr int kPieces = pieces(slab_columns(kColumns)), kAtOnce = 32 / kPieces;
+    constexpr int kSlabColumns = slab_columns(kColumns), kRowBytes = row_bytes(kSlabColumns);
+    constexpr int kPieces = pieces(kSlabColumns), kAtOnce = at_once(kSlabColumns);
     constexpr int kSteps = kRowsOfWarp / kAtOnce;
     const int piece = lane % kPieces;
 #pragma unroll
@@ -83,7 +83,8 @@ struct PageRowCopier {
       int64_t addresses[kAhead];
 #pragma unroll
       for (int i = 0; i < kAhead && from + i < kSteps; ++i) {
-        addresses[i] = told<kPieces>(rows.addresses[(from + i) / kPieces], (from + i) % kPieces);
+        addresses[i] =
+            told<kSlabColumns>(rows.addresses[(from + i) / kPieces], (from + i) % kPieces);
       }
 #pragma unroll
       for (int i = 0; i < kAhead && from + i < kSteps; ++i) {
@@ -91,20 +92,20 @@ struct PageRowCopier {
         if ((of_warp + 1) * kWarps > kGroups && group >= kGroups) break;
         const int row = (from + i) * kAtOnce % kGroup + lane / kPieces;  // of the group
         const ptx::SmemAddr to = tile + (group * kGroup + row) * kRowBytes +
-                                 16 * (piece ^ slab_swizzle<slab_columns(kColumns)>(row));
+                                 16 * (piece ^ slab_swizzle<kSlabColumns>(row));
         copy_row<kColumns, kWhole>(addresses[i], columns, piece, to);
       }
     }
   }
 
-  // The address of the row that this lane copies a piece of, at so many rows at once, in a step
-  // over the 32 rows whose addresses the lanes have.
-  template <int kPieces>
+  // Of the 32 rows whose addresses the lanes have, one each, that of which this lane copies a piece
+  // in a step, where slabs have kSlabColumns.
+  template <int kSlabColumns>
   __device__ int64_t told(int64_t address, int step) const {
-    if constexpr (kPieces == pieces(kSlab)) {
-      return __shfl_sync(0xffffffffu, address, step, kPieces);
+    if constexpr (kSlabColumns == kSlab) {
+      return __shfl_sync(0xffffffffu, address, step, pieces(kSlab));
     } else {
-      const int row = step * (32 / kPieces) + lane / kPieces;
+      const int row = step * at_once(kSlabColumns) + lane / pieces(kSlabColumns);
       const int from = row % at_once(kSlab) * pieces(kSlab) + row / at_once(kSlab);
       return __shfl_sync(0xffffffffu, address, from);
     }

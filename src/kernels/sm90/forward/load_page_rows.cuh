@@ -51,7 +51,8 @@ class PageRowLoader {
     for (int i = 0; i < kPlaces; ++i) to[i] = from[i];
   }
 
-  // Reads the page table for the block after the next, for which nobody waits.
+  // Reads the page table for block n_ahead, the one of K behind that which is loaded next; nobody
+  // waits for it until then.
   __device__ void find_ahead() {
 #pragma unroll
     for (int i = 0; i < kPlaces; ++i) {
