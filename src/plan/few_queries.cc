@@ -17,7 +17,8 @@ namespace fa4::internal {
 namespace {
 
 // What an SM multiplies of prompts, in FLOPs a nanosecond: on an H200 at 2048 causal keys
-// (docs/performance.md, docs/kernels/decode_measured.md); on a B200 as published for the original.
+// (docs/performance/forward_h200.md, docs/kernels/decode_measured.md); on a B200 as published for
+// the original.
 constexpr double kRate = 5000, kRateOf64 = 3600;
 constexpr double kBlackwellRate = 10000, kBlackwellRateOf64 = 6000;
 constexpr double kShareOfBytes = 0.75;  // of that, where loaders make 16 bits of them
