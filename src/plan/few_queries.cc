@@ -17,14 +17,14 @@ namespace fa4::internal {
 namespace {
 
 // What an SM multiplies of prompts, in FLOPs a nanosecond: on an H200 at 2048 causal keys
-// (docs/performance/forward_h200.md, docs/kernels/decode_measured.md); on a B200 as published for
-// the original.
+// (docs/performance/forward_h200.md, docs/kernels/decode_bytes_measured.md); on a B200 as published
+// for the original.
 constexpr double kRate = 5000, kRateOf64 = 3600;
 constexpr double kBlackwellRate = 10000, kBlackwellRateOf64 = 6000;
 constexpr double kShareOfBytes = 0.75;  // of that, where loaders make 16 bits of them
 constexpr double kRateOfByteWarps = 1250;
 // A tile of few rows beside its keys, in nanoseconds, with prompts beside it (docs/kernels/
-// decode_measured.md, "Prompts and decoding in one call").
+// decode_mixed_measured.md).
 constexpr double kTile = 2500, kTileOfBytes = 3500;
 constexpr double kKeyByRows = 20;  // of pages whose rows threads copy, however many SMs do
 // A launch more costs 2 us, which tiles of less work than this cannot win: of all SMs, or of one
