@@ -20,7 +20,7 @@ constexpr int kSmallestTile = 64;  // rows
 // Tiles of a section of heads, for each SM: enough that the short tiles of the last one fill the
 // end, few enough that its keys stay in the L2 cache until all its tiles have read them. On an
 // H200, 256 to 32768 causal keys, head_dim 64 to 256: two were within 1 % of the best number or it,
-// one cost 1 to 8 %, a section of the whole cache 2 to 16 % (docs/kernels/fwd_sm90_experiments.md).
+// one cost 1 to 8 %, a section of the whole cache 2 to 16 % (docs/kernels/fwd_sm90_tiles.md).
 constexpr int64_t kTilesOfSection = 2;
 // Heads of a few tiles wait for memory: the long ones of a whole section at once for its rate, the
 // short ones behind them, whose keys are in the cache by then, for little. Where there are many

@@ -6,7 +6,7 @@ namespace fa4::internal {
 namespace {
 
 // Measured on one H200 or H100, variants and cuDNN interleaved in one run (docs/performance/,
-// docs/kernels/fwd_sm90_experiments.md).
+// docs/kernels/fwd_sm90_tiles.md).
 // clang-format off
 constexpr std::array kRows = {
     Sm90TuningRow{
