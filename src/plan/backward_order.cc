@@ -16,7 +16,7 @@ constexpr double kL2ShareForQueries = 0.27;
 // The same of heads with few works, whose sums wait long beside the time that they take, and, where
 // works clear the sums of later sections, of equal ones: zeros that wait long for their first
 // addition are written to DRAM meanwhile. Long heads under a mask, of which there is less to clear,
-// are faster the old way (docs/kernels/bwd_sm90_experiments.md, "Zeros a little ahead").
+// are faster the old way (docs/kernels/bwd_sm90_sections.md, "Zeros a little ahead").
 constexpr double kL2ShareOfShortHeads = 0.08;
 constexpr int64_t kWorksOfLongHead = 32, kWorksOfLongHeadInTurns = 16;
 // Where so many blocks of keys add to a block of queries, or fewer, its first sums are stored, not
@@ -42,7 +42,7 @@ constexpr double kIdleOfPairs = 1.0 / 16;
 constexpr int64_t kFewWorksInStep = 4, kWorksOfSectionInStep = 2;
 // Works of an SM. Under a mask, longest first, the long ones of the last section go on when others
 // have ended. That weighs where there are fewer than kFewWorks in all: a section then has so many
-// at least (docs/kernels/bwd_sm90_experiments.md, "The last section").
+// at least (docs/kernels/bwd_sm90_sections.md, "The last section").
 constexpr int64_t kFewWorks = 24, kFewWorksOfSection = 2;
 // Heads of fewer works than these: half as many, so that the sums of a section stay in the cache.
 constexpr int64_t kWorksOfShortHead = 24, kFewWorksOfShortHeads = 1;

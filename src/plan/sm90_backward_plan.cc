@@ -12,7 +12,7 @@ namespace {
 // Last keys first: a CTA begins at its diagonal, two steps of 64 queries behind the CTA before it
 // or one of 128, and a turn takes no longer where a step has 64; at 128 it takes as long as the
 // step. More heads than the L2 cache holds cost 6 to 14 %; few do, and nobody waits
-// (docs/kernels/bwd_sm90_experiments.md, "Turns given at once"; a turn without a mask, and pairs:
+// (docs/kernels/bwd_sm90_sections.md, "Turns given at once"; a turn without a mask, and pairs:
 // bwd_sm90_order.md).
 TurnRow turns_of(const sm90::BwdTraits& t) {
   return {.l2_share = 0.27,
