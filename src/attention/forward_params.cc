@@ -66,13 +66,15 @@ ScoreParams score_params(const AttentionProblem& p, const ForwardArgs& args) {
           .negates = negates};
 }
 
+// A page of one row has no distance between rows: there it is that of pages.
 PageRows page_rows(const AttentionProblem& p, const void* data, const Strides& strides,
                    int64_t columns) {
   const int64_t per_element = elements_per_16_bits(p);
+  const int64_t stride_row = p.page_size == 1 ? strides.batch : strides.seqlen;
   const int64_t group = pages_of(p) == Pages::kBoxes ? kGroupRows * strides.seqlen : 0;
   return {.data = data,
           .stride_page = strides.batch / per_element,
-          .stride_row = strides.seqlen / per_element,
+          .stride_row = stride_row / per_element,
           .stride_head = strides.head / per_element,
           .columns = static_cast<int32_t>(columns / per_element),
           .groups_of_page = static_cast<int32_t>(group > 0 ? strides.batch / group : 0)};
@@ -92,6 +94,20 @@ DescaleParams descale_params(const AttentionProblem& p, const ForwardArgs& args)
           .shift = descale_shift(p)};
 }
 
+int32_t simple_log2(const PageParams& pages) {
+  constexpr int64_t kMost = int64_t{1} << 32;
+  const int64_t size = pages.page_size;
+  const auto are_even = [&](const PageRows& rows) {
+    return rows.stride_page == size * rows.stride_row && rows.stride_row > 0 &&
+           rows.stride_row < kMost / kElementBytes;
+  };
+  const bool simple = std::has_single_bit(static_cast<uint64_t>(size)) && pages.prefix_len == 0 &&
+                      pages.stride_entry == 1 && size * pages.num_pages < kMost &&
+                      are_even(pages.k) && are_even(pages.v) &&
+                      pages.k.stride_row == pages.v.stride_row;
+  return simple ? std::countr_zero(static_cast<uint64_t>(size)) : -1;
+}
+
 PageParams page_params(const AttentionProblem& p, const LaunchShape& shape,
                        const ForwardArgs& args) {
   if (p.layout_kv != Layout::kPaged) return {};
@@ -99,6 +115,7 @@ PageParams page_params(const AttentionProblem& p, const LaunchShape& shape,
   pages.box_rows = page_box_rows(pages.page_size, pages.prefix_len, shape.k_rows);
   pages.k = page_rows(p, args.k, p.k, p.head_dim);
   pages.v = page_rows(p, args.v, p.v, p.head_dim_v);
+  pages.simple_log2 = simple_log2(pages);
   return pages;
 }
 
@@ -119,6 +136,7 @@ PageParams page_table_params(const AttentionProblem& p, const SequenceArgs& args
           .division = page_division(page_size),
           .num_pages = static_cast<int32_t>(p.num_pages),
           .box_rows = 0,
+          .simple_log2 = -1,
           .k = {},
           .v = {}};
 }

@@ -62,12 +62,13 @@ void add_page_rows(const std::string& name, const PageRows& of, Fields* fields) 
 
 void add_page_table(const PageParams& pages, Fields* fields) {
   const auto& [page_table, prefix_pages, table_stride_batch, table_stride_head, table_stride_entry,
-               prefix_len, page_size, division, num_pages, box_rows, k_rows, v_rows] = pages;
+               prefix_len, page_size, division, num_pages, box_rows, simple_log2, k_rows, v_rows] =
+      pages;
   fields->add(
       "page_table, prefix_pages, table_stride_batch, table_stride_head, table_stride_entry, "
-      "prefix_len, page_size, page_multiplier, page_shift, num_pages, box_rows",
+      "prefix_len, page_size, page_multiplier, page_shift, num_pages, box_rows, simple_log2",
       page_table, prefix_pages, table_stride_batch, table_stride_head, table_stride_entry,
-      prefix_len, page_size, division.multiplier, division.shift, num_pages, box_rows);
+      prefix_len, page_size, division.multiplier, division.shift, num_pages, box_rows, simple_log2);
   add_page_rows("k", k_rows, fields);
   add_page_rows("v", v_rows, fields);
 }

@@ -170,8 +170,51 @@ TEST_P(FarMemory, SequencesOfADenseBatch) {
   EXPECT_FALSE(all_zero(results[0]));
 }
 
+// Out of keys and values, the same, on these pages of the cache.
+class FarPages : public FarMemory {
+ protected:
+  void fill(uint16_t* cache, const std::vector<int32_t>& table, int64_t page_size) {
+    for (size_t i = 0; i < table.size(); ++i) {
+      const std::vector<uint16_t> values = some_bf16(page_size * kRow, static_cast<uint32_t>(i));
+      copy(cache + table[i] * page_size * kRow, values.data(), values.size() * 2, FA4_TO_DEVICE);
+    }
+  }
+
+  // Empty when this build has no compiler.
+  std::vector<uint16_t> attend(uint16_t* cache, int64_t num_pages,
+                               const std::vector<int32_t>& table, int64_t page_size,
+                               int64_t queries) {
+    fa4_problem problem = FA4_INIT(fa4_problem);
+    problem.dtype = FA4_BF16;
+    problem.layout_kv = FA4_PAGED;
+    problem.batch = 1;
+    problem.seqlen_q = queries;
+    problem.pages_per_seq = static_cast<int64_t>(table.size());
+    problem.seqlen_k = problem.pages_per_seq * page_size;
+    problem.heads_q = problem.heads_kv = kHeads;
+    problem.head_dim = kDim;
+    problem.page_size = page_size;
+    problem.num_pages = num_pages;
+    problem.has_seqused_k = problem.causal = 1;
+    fa4_op* op = nullptr;
+    fa4_forward_args args = FA4_INIT(fa4_forward_args);
+    const fa4_status status = prepared(problem, false, &op, &args.workspace, &args.workspace_bytes);
+    if (status == FA4_COMPILER) return {};
+    EXPECT_EQ(status, FA4_OK) << fa4_last_error();
+    args.q = put(some_bf16(queries * kRow, 77));
+    args.k = args.v = cache;
+    args.seqused_k = put(std::vector<int32_t>{static_cast<int32_t>(problem.seqlen_k - 3)});
+    args.page_table = put(table);
+    auto* const out = room(queries * kRow);
+    args.out = out;
+    EXPECT_EQ(fa4_execute(op, &args), FA4_OK) << fa4_last_error();
+    fa4_destroy_op(op);
+    return get(out, queries * kRow);
+  }
+};
+
 // Every second page lies at the end of a cache of more than 2^31 elements.
-TEST_P(FarMemory, PagesOfACache) {
+TEST_P(FarPages, OfACache) {
   for (const int64_t page_size : {16, 8, 5}) {
     const int64_t page = page_size * kRow, pages = (kRows + page_size - 1) / page_size;
     for (const int64_t queries : {int64_t{1}, int64_t{70}}) {
@@ -182,36 +225,10 @@ TEST_P(FarMemory, PagesOfACache) {
         std::vector<int32_t> table;
         for (int64_t i = 0; i < pages; ++i) {
           table.push_back(static_cast<int32_t>(i % 2 == 0 ? i : num_pages - 1 - i));
-          const std::vector<uint16_t> values = some_bf16(page, static_cast<uint32_t>(i));
-          copy(cache + table.back() * page, values.data(), values.size() * 2, FA4_TO_DEVICE);
         }
-        fa4_problem problem = FA4_INIT(fa4_problem);
-        problem.dtype = FA4_BF16;
-        problem.layout_kv = FA4_PAGED;
-        problem.batch = 1;
-        problem.seqlen_q = queries;
-        problem.seqlen_k = pages * page_size;
-        problem.heads_q = problem.heads_kv = kHeads;
-        problem.head_dim = kDim;
-        problem.page_size = page_size;
-        problem.num_pages = num_pages;
-        problem.pages_per_seq = pages;
-        problem.has_seqused_k = problem.causal = 1;
-        fa4_op* op = nullptr;
-        fa4_forward_args args = FA4_INIT(fa4_forward_args);
-        const fa4_status status =
-            prepared(problem, false, &op, &args.workspace, &args.workspace_bytes);
-        if (status == FA4_COMPILER) GTEST_SKIP() << fa4_last_error();
-        ASSERT_EQ(status, FA4_OK) << fa4_last_error();
-        args.q = put(some_bf16(queries * kRow, 77));
-        args.k = args.v = cache;
-        args.seqused_k = put(std::vector<int32_t>{static_cast<int32_t>(kRows - 3)});
-        args.page_table = put(table);
-        auto* const out = room(queries * kRow);
-        args.out = out;
-        ASSERT_EQ(fa4_execute(op, &args), FA4_OK) << fa4_last_error();
-        results.push_back(get(out, queries * kRow));
-        fa4_destroy_op(op);
+        fill(cache, table, page_size);
+        results.push_back(attend(cache, num_pages, table, page_size, queries));
+        if (results.back().empty()) GTEST_SKIP() << fa4_last_error();
         free_rooms();
       }
       EXPECT_TRUE(results[0] == results[1]) << "pages of " << page_size << ", queries " << queries;
@@ -220,12 +237,43 @@ TEST_P(FarMemory, PagesOfACache) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, FarMemory,
-                         testing::Values("cpu", "emulated:h200", "emulated:b200", "cuda:0"),
-                         [](const auto& info) {
-                           std::string name = info.param;
-                           for (char& c : name) c = c == ':' ? '_' : c;
-                           return name;
-                         });
+// A head's row begins below a multiple of 4 GiB and ends above it: a copy that adds to the lower
+// half of an address alone would be wrong (kernels/pages/copy_rows.cuh).
+TEST_P(FarPages, OfWhichARowCrossesAMultipleOf4GiB) {
+  constexpr uintptr_t k4GiB = uintptr_t{1} << 32;
+  constexpr int64_t kKeys = 300;      // two whole blocks, and more
+  constexpr int64_t kAround = 65536;  // elements, more than the cache on either side
+  for (const int64_t page_size : {1, 5}) {
+    const int64_t pages = kKeys / page_size;
+    std::vector<int32_t> table;
+    for (int64_t i = 0; i < pages; ++i) table.push_back(static_cast<int32_t>(pages - 1 - i));
+    for (const int64_t queries : {int64_t{1}, int64_t{70}}) {
+      std::vector<std::vector<uint16_t>> results;
+      for (const int64_t rows_below : {int64_t{0}, int64_t{250}}) {
+        uint16_t* const first = room(static_cast<int64_t>(k4GiB / 2) + 2 * kAround);
+        if (first == nullptr) GTEST_SKIP() << "there is no room for 4 GiB";
+        const auto address = reinterpret_cast<uintptr_t>(first + kAround);
+        uint16_t* const multiple = first + kAround + (k4GiB - address % k4GiB) % k4GiB / 2;
+        // Half of a row of 64 columns more.
+        uint16_t* const cache = rows_below > 0 ? multiple - rows_below * kRow - kDim / 2 : multiple;
+        fill(cache, table, page_size);
+        results.push_back(attend(cache, pages, table, page_size, queries));
+        if (results.back().empty()) GTEST_SKIP() << fa4_last_error();
+        free_rooms();
+      }
+      EXPECT_TRUE(results[0] == results[1]) << "pages of " << page_size << ", queries " << queries;
+      EXPECT_FALSE(all_zero(results[0]));
+    }
+  }
+}
+
+std::string device_name(const testing::TestParamInfo<const char*>& info) {
+  std::string name = info.param;
+  for (char& c : name) c = c == ':' ? '_' : c;
+  return name;
+}
+constexpr const char* kDevices[] = {"cpu", "emulated:h200", "emulated:b200", "cuda:0"};
+INSTANTIATE_TEST_SUITE_P(Devices, FarMemory, testing::ValuesIn(kDevices), device_name);
+INSTANTIATE_TEST_SUITE_P(Devices, FarPages, testing::ValuesIn(kDevices), device_name);
 
 }  // namespace

@@ -128,6 +128,10 @@ struct PageParams {
   PageDivision division;  // by page_size
   int32_t num_pages;
   int32_t box_rows;  // that TMA takes at a time (Pages::kBoxes)
+  // The logarithm of page_size where pages are simple: page_size is a power of two, no keys are
+  // shared, the table's entries lie side by side, and the rows of all pages are evenly apart, as
+  // far in K as in V and by less than 4 GiB. Else -1.
+  int32_t simple_log2;
   PageRows k, v;
 };
 

@@ -7,25 +7,25 @@
 
 namespace fa4 {
 
-// One of kWarps warps that share a tile of kRows rows. Eight rows are its own, those of the other
-// warps follow, then eight again. A lane finds the place of every 32nd of its warp's rows, and
-// tells it to the lanes that copy the row: among these where the tile's slabs have kSlab columns.
-// So many addresses of a lane (kAhead) are found before the first copy of them begins: a register
-// must not be written until the copy has read it, which takes longer than to begin one.
-// `kEndsInside`: columns, pairs of bytes, may end inside of 16 bytes, behind which anything may
-// stand; those of 16 bits are a multiple of eight.
+// One of kWarps warps that share a tile of kRows rows. As many rows as it copies at once are its
+// own, those of the other warps follow, then as many again. A lane finds the place of every 32nd of
+// its warp's rows, and tells it to the lanes that copy the row: among these where the tile's slabs
+// have kSlab columns. So many addresses of a lane (kAhead) are found before the first copy of them
+// begins: a register must not be written until the copy has read it, which takes longer than to
+// begin one. `kEndsInside`: columns, pairs of bytes, may end inside of 16 bytes, behind which
+// anything may stand; those of 16 bits are a multiple of eight.
 template <int kRows, int kWarps, int kSlab, int kAhead, bool kEndsInside = false>
 struct PageRowCopier {
-  static constexpr int kGroup = kGroupRows;
-  static constexpr int kGroups = kRows / kGroup;
-  static constexpr int kRowsOfWarp = (kGroups + kWarps - 1) / kWarps * kGroup;
-  static constexpr int kPlaces = (kRowsOfWarp + 31) / 32;  // of a lane
-  static_assert(kRows % kGroup == 0);
-
   // A row of a slab takes so many lanes, and a warp copies so many rows at once.
   static constexpr int row_bytes(int slab) { return slab * kElementBytes; }
   static constexpr int pieces(int slab) { return row_bytes(slab) / 16; }
   static constexpr int at_once(int slab) { return 32 / pieces(slab); }
+
+  static constexpr int kGroup = at_once(kSlab);
+  static constexpr int kGroups = kRows / kGroup;
+  static constexpr int kRowsOfWarp = (kGroups + kWarps - 1) / kWarps * kGroup;
+  static constexpr int kPlaces = (kRowsOfWarp + 31) / 32;  // of a lane
+  static_assert(kRows % kGroup == 0);
 
   const PageParams& pages;
   int warp;
@@ -37,63 +37,87 @@ struct PageRowCopier {
     return (warp + own / kGroup * kWarps) * kGroup + own % kGroup;
   }
 
-  // Where the rows of a lane's places are; negative for one that is not there: zeros.
+  // Where the rows of a lane's places are.
   struct Rows {
     int64_t addresses[kPlaces];
-    bool are_there;  // all of the warp's
+    // Those of all lanes end in the 4 GiB in which they begin: an address in a row is one addition
+    // to the lower half.
+    bool keep_upper_half;
   };
-  __device__ Rows find(const PageRows& from, int head, const PagePlace (&places)[kPlaces]) const {
-    const char* data =
-        static_cast<const char*>(from.data) + head * from.stride_head * kElementBytes;
+  __device__ Rows find(const PageRows& from, const char* first_of_head,
+                       const PagePlace (&places)[kPlaces]) const {
     Rows rows;
-    bool are_there = true;
 #pragma unroll
     for (int i = 0; i < kPlaces; ++i) {
-      const bool is_there = places[i].row >= 0;
-      const auto page = static_cast<uint32_t>(clamped_page(pages, places[i]));
-      const auto row = static_cast<uint32_t>(places[i].row);
-      const int64_t offset = page * from.stride_page + row * from.stride_row;
-      rows.addresses[i] = is_there ? reinterpret_cast<int64_t>(data + offset * kElementBytes) : -1;
-      are_there = are_there && (is_there || row_of(i) >= kRows);
+      rows.addresses[i] = address_of(pages, from, first_of_head, places[i]);
     }
-    rows.are_there = __all_sync(0xffffffffu, are_there) != 0;
+    compare_halves(&rows);
+    return rows;
+  }
+  __device__ Rows find_simple(const PageRows& from, const char* first_of_head,
+                              const PagePlace (&places)[kPlaces]) const {
+    Rows rows;
+#pragma unroll
+    for (int i = 0; i < kPlaces; ++i) {
+      rows.addresses[i] = simple_address_of(pages, from, first_of_head, places[i]);
+    }
+    compare_halves(&rows);
+    return rows;
+  }
+  // As many bytes further.
+  __device__ static Rows moved(Rows rows, int64_t by) {
+#pragma unroll
+    for (int i = 0; i < kPlaces; ++i) rows.addresses[i] += by;
+    compare_halves(&rows);
     return rows;
   }
 
-  // Begins the copies; slabs of the tile lie kRows rows apart.
+  // Begins the copies of the tile's first `count` rows; zeros go to those behind them, whose
+  // addresses may be any. Slabs of the tile lie kRows rows apart.
   template <int kColumns>
-  __device__ void copy(const PageRows& from, const Rows& rows, ptx::SmemAddr tile) const {
-    if (rows.are_there && from.columns == kColumns) {
-      copy_rows<kColumns, true>(rows, kColumns, tile);
+  __device__ void copy(const PageRows& from, const Rows& rows, int count,
+                       ptx::SmemAddr tile) const {
+    if (count >= kRows && from.columns == kColumns && rows.keep_upper_half) {
+      copy_rows<kColumns, true>(rows, kRows, kColumns, tile);
     } else {
-      copy_rows<kColumns, false>(rows, from.columns, tile);
+      copy_rows<kColumns, false>(rows, count, from.columns, tile);
     }
   }
 
  private:
-  // kWhole: all rows are there and have all columns.
+  __device__ static void compare_halves(Rows* rows) {
+    constexpr uint32_t kMostBytes = 512;  // of a row
+    bool keep = true;
+#pragma unroll
+    for (int64_t address : rows->addresses) keep &= static_cast<uint32_t>(address) < -kMostBytes;
+    rows->keep_upper_half = __all_sync(0xffffffffu, keep) != 0;
+  }
+
+  // kWhole: all rows are there, have all columns and keep their upper half.
   template <int kColumns, bool kWhole>
-  __device__ void copy_rows(const Rows& rows, int columns, ptx::SmemAddr tile) const {
+  __device__ void copy_rows(const Rows& rows, int count, int columns, ptx::SmemAddr tile) const {
     constexpr int kSlabColumns = slab_columns(kColumns), kRowBytes = row_bytes(kSlabColumns);
     constexpr int kPieces = pieces(kSlabColumns), kAtOnce = at_once(kSlabColumns);
     constexpr int kSteps = kRowsOfWarp / kAtOnce;
-    const int piece = lane % kPieces;
+    static_assert(kGroup % kAtOnce == 0);
+    const int piece = lane % kPieces, first = warp * kGroup + lane / kPieces;
 #pragma unroll
     for (int from = 0; from < kSteps; from += kAhead) {
       int64_t addresses[kAhead];
 #pragma unroll
       for (int i = 0; i < kAhead && from + i < kSteps; ++i) {
-        addresses[i] =
-            told<kSlabColumns>(rows.addresses[(from + i) / kPieces], (from + i) % kPieces);
+        addresses[i] = piece_of<kWhole>(
+            told<kSlabColumns>(rows.addresses[(from + i) / kPieces], (from + i) % kPieces), piece);
       }
 #pragma unroll
       for (int i = 0; i < kAhead && from + i < kSteps; ++i) {
-        const int of_warp = (from + i) * kAtOnce / kGroup, group = warp + of_warp * kWarps;
-        if ((of_warp + 1) * kWarps > kGroups && group >= kGroups) break;
-        const int row = (from + i) * kAtOnce % kGroup + lane / kPieces;  // of the group
-        const ptx::SmemAddr to = tile + (group * kGroup + row) * kRowBytes +
-                                 16 * (piece ^ slab_swizzle<kSlabColumns>(row));
-        copy_row<kColumns, kWhole>(addresses[i], columns, piece, to);
+        const int own = (from + i) * kAtOnce, of_warp = own / kGroup;
+        if ((of_warp + 1) * kWarps > kGroups && warp + of_warp * kWarps >= kGroups) break;
+        const int behind_first = of_warp * kWarps * kGroup + own % kGroup;
+        const int swizzle = slab_swizzle<kSlabColumns>(first + behind_first % kGroupRows);
+        const ptx::SmemAddr to = tile + (first + behind_first) * kRowBytes + 16 * (piece ^ swizzle);
+        const bool is_there = behind_first < count - first;
+        copy_piece<kColumns, kWhole>(addresses[i], is_there ? columns - piece * 8 : 0, to);
       }
     }
   }
@@ -111,26 +135,28 @@ struct PageRowCopier {
     }
   }
 
-  // This lane's piece of a row, in each slab.
+  template <bool kKeepsUpperHalf>
+  __device__ static int64_t piece_of(int64_t row, int piece) {
+    if constexpr (!kKeepsUpperHalf) return row + piece * 16;
+    const uint32_t low = static_cast<uint32_t>(row) + piece * 16;
+    return (row & ~int64_t{0xffffffff}) | low;
+  }
+
+  // This lane's piece of a row, in each slab; `left`: the row's columns from it on, behind which
+  // there are zeros.
   template <int kColumns, bool kWhole>
-  __device__ static void copy_row(int64_t address, int columns, int piece, ptx::SmemAddr to) {
+  __device__ static void copy_piece(int64_t address, int left, ptx::SmemAddr to) {
     constexpr int kSlabColumns = slab_columns(kColumns), kRowBytes = row_bytes(kSlabColumns);
-    const auto* row = reinterpret_cast<const char*>(address) + piece * 16;
 #pragma unroll
-    for (int slab = 0; slab < num_slabs(kColumns); ++slab) {
+    for (int slab = 0; slab < num_slabs(kColumns); ++slab, left -= kSlabColumns) {
       const ptx::SmemAddr at = to + slab * kRows * kRowBytes;
-      const char* data = row + slab * kRowBytes;
+      const char* data = reinterpret_cast<const char*>(address) + slab * kRowBytes;
       if constexpr (kWhole) {
         ptx::cp_async_cg_16(at, data);
+      } else if constexpr (kEndsInside) {
+        ptx::cp_async_cg_16_of(at, data, min(max(left, 0), 8) * kElementBytes);
       } else {
-        const bool is_there = address >> 32 >= 0;
-        const int left = columns - slab * kSlabColumns - piece * 8;
-        if constexpr (kEndsInside) {
-          const int copied = is_there ? min(max(left, 0), 8) : 0;
-          ptx::cp_async_cg_16_of(at, data, copied * kElementBytes);
-        } else {
-          ptx::cp_async_cg_16(at, data, is_there && left > 0);
-        }
+        ptx::cp_async_cg_16(at, data, left > 0);
       }
     }
   }

@@ -89,6 +89,45 @@ TEST(ForwardParams, BytesAndTheirDescalesAreDescribed) {
   EXPECT_EQ(paged.pages.k.groups_of_page, 24 / 8);
 }
 
+// Rows of simple pages are found by a shift and one product, those of others by the whole way.
+TEST(ForwardParams, PagesAreSimpleWhereRowsAreEvenlyApart) {
+  const auto simple_log2 = [](int64_t page_size, auto change) {
+    ProblemDesc desc = desc_of(false);
+    desc.layout_kv = Layout::kPaged;
+    desc.seqlen_k = 512;
+    desc.page_size = page_size;
+    desc.pages_per_seq = 512;
+    desc.num_pages = 1000;
+    desc.has_seqused_k = true;
+    desc.k = desc.v = {};
+    change(desc);
+    return params_of(desc, {}).pages.simple_log2;
+  };
+  const auto as_it_is = [](ProblemDesc&) {};
+  EXPECT_EQ(simple_log2(1, as_it_is), 0);
+  EXPECT_EQ(simple_log2(4, as_it_is), 2);
+  EXPECT_EQ(simple_log2(3, as_it_is), -1);
+  const int64_t row = desc_of(false).heads_kv * desc_of(false).head_dim;
+  const int64_t dim = desc_of(false).head_dim;
+  // K and V in one tensor of (pages, 2, rows, heads, columns): a page of one row has no other row.
+  for (const int64_t size : {1, 2}) {
+    EXPECT_EQ(simple_log2(size,
+                          [&](ProblemDesc& d) {
+                            d.k = d.v = {2 * size * row, row, dim};
+                          }),
+              size == 1 ? 0 : -1);
+  }
+  EXPECT_EQ(simple_log2(1, [&](ProblemDesc& d) { d.v = {2 * row, row, dim}; }), -1) << "not alike";
+  EXPECT_EQ(simple_log2(1,
+                        [&](ProblemDesc& d) {
+                          d.k = d.v = {int64_t{1} << 31, row, dim};
+                        }),
+            -1)
+      << "4 GiB apart";
+  EXPECT_EQ(simple_log2(1, [](ProblemDesc& d) { d.prefix_len = 8; }), -1);
+  EXPECT_EQ(simple_log2(1, [](ProblemDesc& d) { d.page_table.seqlen = 2; }), -1);
+}
+
 TEST(ForwardParams, KernelsAreToldTheTypeOfSinks) {
   ProblemDesc desc = desc_of(false);
   desc.has_sink = true;

@@ -134,9 +134,11 @@ class Loader {
     if constexpr (T.pages != Pages::kNone) find_next_places(n);
     if constexpr (T.pages == Pages::kRows) {
       const PageParams& pages = c.params.pages;
-      copier.template copy<pairs(T.head_dim)>(pages.k, copier.find(pages.k, head, batch.places), k);
-      copier.template copy<pairs(T.head_dim_v)>(pages.v, copier.find(pages.v, head, batch.places),
-                                                v);
+      const int count = tile.work.seqlen_k - n * kTileN;
+      copier.template copy<pairs(T.head_dim)>(
+          pages.k, copier.find(pages.k, first_of_head(pages.k, head), batch.places), count, k);
+      copier.template copy<pairs(T.head_dim_v)>(
+          pages.v, copier.find(pages.v, first_of_head(pages.v, head), batch.places), count, v);
     } else if constexpr (kBoxes) {
       load_boxes(k, v, barrier, page);
     } else {
@@ -211,10 +213,16 @@ class Loader {
       const int row = kBoxes ? box_row() : copier.row_of(i);
       read.places[i] = {0, -1};
       if (n >= tile.blocks.n_block_min && row < kTileN) {
-        read.places[i] = page_place(c.params.pages, entries, tile.work.seqlen_k, n * kTileN + row);
+        read.places[i] = place_of(entries, n * kTileN + row);
       }
     }
     return read;
+  }
+
+  __device__ PagePlace place_of(const int32_t* entries, int key) const {
+    if (key >= tile.work.seqlen_k) return {0, -1};
+    if (kBoxes || c.params.pages.simple_log2 < 0) return page_place(c.params.pages, entries, key);
+    return simple_page_place(c.params.pages, entries, key);
   }
 
   __device__ void begin_places() {

@@ -106,9 +106,10 @@ class Loader {
     }
   }
 
-  // Out of pages, behind what the elected lane announced: a box a lane. Or copies, announced here.
+  // Out of pages, behind what the elected lane announced: a box a lane. Or copies, that nobody
+  // announces.
   template <int kColumns>
-  __device__ void load_pages(const TensorMap& map, const PageRows& rows, int to,
+  __device__ void load_pages(int n, const TensorMap& map, const PageRows& rows, int to,
                              ptx::SmemAddr barrier) const {
     constexpr int kSlab = slab_columns(kColumns), kRowBytes = kSlab * kElementBytes;
     if constexpr (T.pages == Pages::kBoxes) {
@@ -123,14 +124,12 @@ class Loader {
       }
       __syncwarp();
     } else {
-      copier().template copy<kColumns>(rows, copier().find(rows, kv_head, places),
-                                       c.smem_address(to));
-      ptx::cp_async_commit_group();
-      ptx::cp_async_wait_group<0>();
-      ptx::fence_proxy_async_shared();
-      __syncwarp();
-      if (ptx::elect_sync()) ptx::mbarrier_arrive(barrier);
-      __syncwarp();
+      copier().template copy<kColumns>(rows,
+                                       copier().find(rows, first_of_head(rows, kv_head), places),
+                                       tile.work.seqlen_k - n * kTileN, c.smem_address(to));
+      // Each lane's copies arrive by themselves, and the warp goes on. Who multiplies has the
+      // fence.
+      ptx::cp_async_mbarrier_arrive_noinc(barrier);
     }
   }
 
@@ -156,7 +155,7 @@ class Loader {
     }
     __syncwarp();
     if constexpr (T.pages != Pages::kNone) {
-      load_pages<T.head_dim>(p.maps.k, p.pages.k, c.kv_place(kv.stage, true),
+      load_pages<T.head_dim>(n, p.maps.k, p.pages.k, c.kv_place(kv.stage, true),
                              c.barrier(kKvFull, kv.stage));
     }
     kv.advance();
@@ -179,7 +178,7 @@ class Loader {
     }
     __syncwarp();
     if constexpr (T.pages != Pages::kNone) {
-      load_pages<v_columns(T)>(p.maps.v, p.pages.v, c.kv_place(kv.stage, false),
+      load_pages<v_columns(T)>(n, p.maps.v, p.pages.v, c.kv_place(kv.stage, false),
                                clear ? c.barrier(kVRaw) : c.barrier(kKvFull, kv.stage));
     }
     if (clear) {

@@ -69,7 +69,7 @@ class MmaIssuer {
   __device__ void issue(const Step& before, const Step& step) {
     const KvRing<T> v = kv;
     if (before.any()) {
-      c.wait(kKvFull, v.stage, v.phase);
+      wait_for(v);
       kv.advance();
     }
     const KvRing<T> k = kv;
@@ -81,6 +81,11 @@ class MmaIssuer {
       issue_pv(i, before, v, v_words);
       if (!T.p_apart || waits_for_out(i, step)) issue_qk(i, step, k, k_words);
     }
+  }
+  // Until a block is there; the tensor core is to see what threads copied, too.
+  __device__ void wait_for(const KvRing<T>& block) const {
+    c.wait(kKvFull, block.stage, block.phase);
+    if constexpr (T.pages == Pages::kRows) ptx::fence_proxy_async_shared();
   }
   __device__ static bool waits_for_out(int q_tile, const Step& step) {
     return out_takes_q(T) && (step.first >> q_tile & 1) != 0;
@@ -99,7 +104,7 @@ class MmaIssuer {
   __device__ void issue_qk(int q_tile, const Step& step, const KvRing<T>& k, uint32_t k_words) {
     const uint32_t bit = 1u << q_tile;
     if (step.active & bit) {
-      if (q_tile == 0 || (step.active & 1) == 0) c.wait(kKvFull, k.stage, k.phase);
+      if (q_tile == 0 || (step.active & 1) == 0) wait_for(k);
       if (step.first & bit) phases.wait(c, kQFull, q_tile);
       multiply_qk(q_tile, k_words);
       commit(kSFull, q_tile);

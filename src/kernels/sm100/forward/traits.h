@@ -73,14 +73,16 @@ constexpr Role role_of(int warp) {
 
 // Registers of a thread. Each quarter of the SM holds one warp of either softmax warpgroup, one of
 // correction and one of the others: together 512 a lane. The load warp that copies rows out of
-// pages holds the addresses of several, for which correction has registers to spare.
+// pages holds the addresses of several, for which correction has registers to spare: more the fewer
+// columns it corrects.
 struct RegisterSplit {
   int softmax;
   int correction;
   int other;
 };
 constexpr RegisterSplit register_split(const FwdTraits& t) {
-  const int correction = t.correction_registers - (t.pages == Pages::kRows ? 8 : 0);
+  const int spared = t.pages != Pages::kRows ? 0 : t.head_dim_v <= 64 ? 16 : 8;
+  const int correction = t.correction_registers - spared;
   return {t.softmax_registers, correction, 512 - 2 * t.softmax_registers - correction};
 }
 
@@ -179,13 +181,15 @@ constexpr BarrierTable<kNumBarrierKinds> barriers(const FwdTraits& t) {
   const int q = t.q_tiles, g = t.cta_group;
   const int apart = t.p_apart ? q : 0, next = t.p_parts.count() > 2 ? q : 0;
   const int stored = stores_by_tma(t) ? q : 0;
+  const bool copies = t.pages == Pages::kRows;
   const int readers =
       4 * q + 4 + (stores_by_tma(t) ? 3 : 2);  // warps: softmax, correction, mma, load, store
   return {{
       {"q_full", q, 1, Start::kTaken, "load + TMA bytes", "mma"},
       {"q_empty", q, 1, Start::kFree, "mma: commit after the tile's last QK", "load"},
-      {"kv_full", t.kv_stages, 1, Start::kTaken,
-       "load + TMA bytes, or load after clearing the tail", "mma"},
+      {"kv_full", t.kv_stages, copies ? 32 : 1, Start::kTaken,
+       copies ? "load: each lane's copies" : "load + TMA bytes, or load after clearing the tail",
+       "mma"},
       {"kv_empty", t.kv_stages, 1, Start::kFree, "mma: commit after the last product of the block",
        "load"},
       {"v_raw", 1, 1, Start::kTaken, "load + TMA bytes", "load, before clearing the tail"},

@@ -21,10 +21,13 @@ struct PagedKeys {
         first_block(tile.blocks.n_block_min),
         exist(tile.sees_keys()) {}
 
+  // Whether the tile visits this block, and so what is before it in the sequence is there.
+  __device__ bool visits(int n_block) const { return exist && n_block >= first_block; }
+
   // Row `row` of block n_block; nothing is read of the table where the tile does not visit it.
   template <int kTileN>
   __device__ PagePlace find(const PageParams& pages, int n_block, int row) const {
-    if (!exist || n_block < first_block || row >= kTileN) return {0, -1};
+    if (!visits(n_block) || row >= kTileN) return {0, -1};
     return page_place(pages, entries, count, n_block * kTileN + row);
   }
 };
