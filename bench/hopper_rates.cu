@@ -1,34 +1,24 @@
 // What a Hopper SM gives a backward kernel, measured one resource at a time: wgmma beside other
 // traffic of shared memory, loads whose lanes share addresses, and tiles sent to the other CTA of a
-// pair. Compiled and launched by hopper_rates.py, which defines the macros in capitals. Being about
-// single instructions, this is the one place outside of kernels/ptx with assembly of its own.
+// pair. Compiled and launched by hopper_rates.py, which defines the macros in capitals.
 #include "kernels/base/element.h"
 #include "kernels/ptx/cluster.cuh"
 #include "kernels/ptx/mbarrier.cuh"
+#include "kernels/ptx/measure.cuh"
+#include "kernels/ptx/store_async.cuh"
 #include "kernels/ptx/sync.cuh"
 #include "kernels/ptx/wgmma.cuh"
+#include "kernels/tile/shared_base.cuh"
 #include "kernels/tile/smem_descriptor.cuh"
 
 using namespace fa4;
 
-__device__ inline long long clocks() {
-  long long t;
-  asm volatile("mov.u64 %0, %%clock64;" : "=l"(t)::"memory");
-  return t;
-}
-
-__device__ inline long long nanoseconds() {
-  long long t;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t)::"memory");
-  return t;
-}
-
 // What one CTA reports.
 struct Report {
-  long long clocks;       // of the measured loop
-  long long nanoseconds;  // the same by the global timer
-  long long traffic;      // bytes that the fourth party moved meanwhile
-  long long wrong;        // words that did not arrive as they were sent
+  int64_t clocks;       // of the measured loop
+  int64_t nanoseconds;  // the same by the global timer
+  int64_t traffic;      // bytes that the fourth party moved meanwhile
+  int64_t wrong;        // words that did not arrive as they were sent
 };
 
 __device__ inline void fill(unsigned char* smem, int bytes) {
@@ -48,7 +38,7 @@ extern "C" __global__ void __launch_bounds__(128 * (WARPGROUPS + 1), 1)
     products(int iterations, int pause, Report* reports, float* never_written) {
   extern __shared__ unsigned char smem_base[];
   __shared__ volatile int running;
-  unsigned char* smem = smem_base + (-ptx::smem_addr(smem_base).value & 1023u);
+  unsigned char* smem = aligned_shared_base(smem_base);
   constexpr int kABytes = WARPGROUPS * 64 * 256, kBBytes = COLUMNS * 256;
   fill(smem, kABytes + kBBytes + 32768);
   if (threadIdx.x == 0) running = WARPGROUPS;
@@ -56,25 +46,22 @@ extern "C" __global__ void __launch_bounds__(128 * (WARPGROUPS + 1), 1)
   __syncthreads();
   const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
   if (warpgroup == WARPGROUPS) {
-    const uint32_t mine = ptx::smem_addr(smem).value + kABytes + kBBytes + threadIdx.x % 128 * 16;
-    long long bytes = 0;
+    const ptx::SmemAddr mine = ptx::smem_addr(smem) + kABytes + kBBytes + threadIdx.x % 128 * 16;
+    int64_t bytes = 0;
     uint32_t sum = threadIdx.x;
     while (TRAFFIC != 0 && running != 0) {
 #pragma unroll
       for (int i = 0; i < 16; ++i) {
-        uint32_t a, b = sum, c = sum, d = sum;
         if (TRAFFIC == 1) {
-          asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                       : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
-                       : "r"(mine + i * 2048));
-          sum ^= a ^ b ^ c ^ d;
+          uint32_t x[4];
+          ptx::ld_volatile_shared(x, mine + i * 2048);
+          sum ^= x[0] ^ x[1] ^ x[2] ^ x[3];
         } else {
-          asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(mine + i * 2048), "r"(sum),
-                       "r"(b), "r"(c), "r"(d));
+          ptx::st_volatile_shared(mine + i * 2048, uint4{sum, sum, sum, sum});
         }
       }
       bytes += 16 * 16 * 128;
-      for (const long long until = clocks() + pause; pause != 0 && clocks() < until;) {
+      for (const int64_t until = ptx::clock64() + pause; pause != 0 && ptx::clock64() < until;) {
       }
     }
     if (sum == 12345u) *never_written = 1.0f;
@@ -83,36 +70,43 @@ extern "C" __global__ void __launch_bounds__(128 * (WARPGROUPS + 1), 1)
   }
   using Descriptor = WgmmaDescriptor<64>;
   const ptx::SmemAddr base = ptx::smem_addr(smem);
+#if A_IN_REGISTERS
+  const uint32_t ra[1][4] = {{0x3f803f80u, 0xbf813f82u, 0x3f83bf84u, 0x3f853f86u}};
+#else
   const uint32_t a = Descriptor::k_major(base + warpgroup * 64 * 256);
+#endif
   const uint32_t b = Descriptor::k_major(base + kABytes);
   float acc[COLUMNS / 2];
 #pragma unroll
   for (int i = 0; i < COLUMNS / 2; ++i) acc[i] = 0.0f;
-  uint32_t ra[4] = {0x3f803f80u, 0xbf813f82u, 0x3f83bf84u, 0x3f853f86u};
-  const long long begin = clocks(), begin_ns = nanoseconds();
+  const int64_t begin = ptx::clock64(), begin_ns = ptx::globaltimer();
 #pragma unroll 1
   for (int i = 0; i < iterations; ++i) {
     ptx::wgmma_fence();
+#if A_IN_REGISTERS
 #pragma unroll
     for (int step = 0; step < 8; ++step) {
-      const uint64_t at_b = Descriptor::at(b, step / 4 * COLUMNS * 128 + step % 4 * 32);
-#if A_IN_REGISTERS
-      WGMMA_RS(acc, ra, at_b);
-#else
-      const uint64_t at_a = Descriptor::at(a, step / 4 * 64 * 128 + step % 4 * 32);
-      WGMMA_SS(acc, at_a, at_b);
-#endif
+      const uint64_t at_b = Descriptor::descriptor_at(b, step / 4 * COLUMNS * 128 + step % 4 * 32);
+      ptx::WgmmaRs<COLUMNS, Element::kBF16, ptx::Major::kK>::run<1, 32>(acc, ra, at_b);
     }
+#else
+#pragma unroll
+    for (int slab = 0; slab < 2; ++slab) {
+      ptx::WgmmaSs<COLUMNS, Element::kBF16>::run<4>(
+          acc, Descriptor::descriptor_at(a, slab * 64 * 128),
+          Descriptor::descriptor_at(b, slab * COLUMNS * 128), true);
+    }
+#endif
     ptx::wgmma_commit_group();
     ptx::wgmma_wait_group<1>();
   }
   ptx::wgmma_wait_group<0>();
   ptx::fence_registers(acc);
-  const long long end = clocks(), end_ns = nanoseconds();
+  const int64_t end = ptx::clock64(), end_ns = ptx::globaltimer();
   float sum = 0.0f;
 #pragma unroll
   for (int i = 0; i < COLUMNS / 2; ++i) sum += acc[i];
-  if (sum == 12345.0f) *never_written = sum + static_cast<float>(ra[0] + a);
+  if (sum == 12345.0f) *never_written = sum;
   if (threadIdx.x % 128 == 0) atomicSub(const_cast<int*>(&running), 1);
   if (threadIdx.x == 0) {
     reports[blockIdx.x].clocks = end - begin;
@@ -129,33 +123,23 @@ extern "C" __global__ void __launch_bounds__(256, 1)
   __shared__ alignas(128) unsigned char smem[16 * 512];
   fill(smem, sizeof(smem));
   __syncthreads();
-  const uint32_t mine = ptx::smem_addr(smem).value + threadIdx.x % 32 / DIVISOR % PLACES * LOADS;
-  uint32_t sum = 0, x[4] = {};
-  const long long begin = clocks(), begin_ns = nanoseconds();
+  const ptx::SmemAddr mine = ptx::smem_addr(smem) + threadIdx.x % 32 / DIVISOR % PLACES * LOADS;
+  uint32_t sum = 0;
+  const int64_t begin = ptx::clock64(), begin_ns = ptx::globaltimer();
 #pragma unroll 1
   for (int i = 0; i < iterations; ++i) {
 #pragma unroll
     for (int j = 0; j < 16; ++j) {
-      const uint32_t from = mine + j * 512;
-#if LOADS == 16
-      asm volatile("ld.volatile.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                   : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
-                   : "r"(from));
-#elif LOADS == 8
-      asm volatile("ld.volatile.shared.v2.b32 {%0, %1}, [%2];"
-                   : "=r"(x[0]), "=r"(x[1])
-                   : "r"(from));
-#else
-      asm volatile("ld.volatile.shared.b32 %0, [%1];" : "=r"(x[0]) : "r"(from));
-#endif
-      if (j == 15) sum += x[0] + x[1] + x[2] + x[3];
+      uint32_t x[LOADS / 4];
+      ptx::ld_volatile_shared(x, mine + j * 512);
+      for (uint32_t word : x) sum += j == 15 ? word : 0;
     }
   }
   __syncthreads();
-  const long long end = clocks();
+  const int64_t end = ptx::clock64();
   if (sum == 1) *never_written = 1.0f;
   if (threadIdx.x == 0) {
-    reports[blockIdx.x] = {end - begin, nanoseconds() - begin_ns, 0, 0};
+    reports[blockIdx.x] = {end - begin, ptx::globaltimer() - begin_ns, 0, 0};
   }
 }
 #endif
@@ -165,9 +149,14 @@ extern "C" __global__ void __launch_bounds__(256, 1)
 // STAGES buffers. HOW 0: cp.async.bulk by one thread; 1: st.async of 16 bytes a lane by 4 warps;
 // 2: st.shared::cluster of 16 bytes a lane and a remote arrival a warp. ONE_WAY 1: only the first
 // CTA sends. A buffer is sent again when its receiver has said so.
-__device__ inline void wait(ptx::SmemAddr barrier, uint32_t parity) {
-  while (!ptx::mbarrier_try_wait_parity_cluster(barrier, parity)) {
+__device__ inline void wait_acquire(ptx::SmemAddr barrier, uint32_t parity) {
+  while (!ptx::mbarrier_try_wait_parity_acquire_cluster(barrier, parity)) {
   }
+}
+
+__device__ inline void meet() {
+  ptx::barrier_cluster_arrive_release();
+  ptx::barrier_cluster_wait();
 }
 
 extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1)
@@ -190,43 +179,32 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1)
     reinterpret_cast<uint32_t*>(outgoing)[i] = i * 2654435761u + rank;
   }
   ptx::fence_proxy_async_shared();
-  ptx::barrier_cluster();
-  const long long begin = clocks(), begin_ns = nanoseconds();
+  meet();
+  const int64_t begin = ptx::clock64(), begin_ns = ptx::globaltimer();
   if (threadIdx.x < 128) {  // sends
     if (sends && (HOW != 0 || threadIdx.x == 0)) {
-      const uint32_t from = ptx::smem_addr(outgoing).value;
-      uint4 mine = *reinterpret_cast<const uint4*>(outgoing + threadIdx.x * 16);
       for (int i = 0; i < iterations; ++i) {
         const int s = i % STAGES;
-        if (i >= STAGES) wait(free + 8 * s, (i / STAGES - 1) & 1);
-        const uint32_t to = ptx::mapa(ptx::smem_addr(incoming) + s * BYTES, peer).value;
-        const uint32_t barrier = ptx::mapa(full + 8 * s, peer).value;
+        if (i >= STAGES) wait_acquire(free + 8 * s, (i / STAGES - 1) & 1);
+        const ptx::ClusterAddr to = ptx::mapa(ptx::smem_addr(incoming) + s * BYTES, peer);
+        const ptx::ClusterAddr barrier = ptx::mapa(full + 8 * s, peer);
         if (HOW == 0) {
-          asm volatile(
-              "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], "
-              "%2, [%3];" ::"r"(to),
-              "r"(from), "r"(BYTES), "r"(barrier)
-              : "memory");
+          ptx::cp_async_bulk_to_cluster(to, ptx::smem_addr(outgoing), BYTES, barrier);
         } else {
 #pragma unroll
           for (int at = 0; at < BYTES; at += 2048) {
-            const uint32_t place = to + at + threadIdx.x * 16;
-            mine = *reinterpret_cast<const uint4*>(outgoing + at + threadIdx.x * 16);
+            const int own = at + threadIdx.x * 16;
+            const ptx::ClusterAddr place{to.value + own};
+            const uint4 x = *reinterpret_cast<const uint4*>(outgoing + own);
             if (HOW == 1) {
-              asm volatile(
-                  "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, "
-                  "%4}, [%5];" ::"r"(place),
-                  "r"(mine.x), "r"(mine.y), "r"(mine.z), "r"(mine.w), "r"(barrier)
-                  : "memory");
+              ptx::st_async_v4(place, x.x, x.y, x.z, x.w, barrier);
             } else {
-              asm volatile("st.shared::cluster.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(place),
-                           "r"(mine.x), "r"(mine.y), "r"(mine.z), "r"(mine.w)
-                           : "memory");
+              ptx::st_cluster_v4(place, x);
             }
           }
           if (HOW == 2) {
             __syncwarp();
-            if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive_cluster({barrier});
+            if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive_release_cluster(barrier);
           }
         }
       }
@@ -235,14 +213,14 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1)
     for (int i = 0; i < iterations; ++i) {
       const int s = i % STAGES;
       if (HOW != 2) ptx::mbarrier_arrive_expect_tx(full + 8 * s, BYTES);
-      wait(full + 8 * s, i / STAGES & 1);
-      ptx::mbarrier_arrive_cluster(ptx::mapa(free + 8 * s, peer));
+      wait_acquire(full + 8 * s, i / STAGES & 1);
+      ptx::mbarrier_arrive_release_cluster(ptx::mapa(free + 8 * s, peer));
     }
   }
   __syncthreads();
-  const long long end = clocks(), end_ns = nanoseconds();
-  ptx::barrier_cluster();
-  long long wrong = 0;
+  const int64_t end = ptx::clock64(), end_ns = ptx::globaltimer();
+  meet();
+  int64_t wrong = 0;
   for (int i = threadIdx.x; receives && i < BYTES / 4 * STAGES; i += blockDim.x) {
     wrong +=
         reinterpret_cast<const uint32_t*>(incoming)[i] != (i % (BYTES / 4)) * 2654435761u + peer;
@@ -252,6 +230,6 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1)
     reports[blockIdx.x].clocks = end - begin;
     reports[blockIdx.x].nanoseconds = end_ns - begin_ns;
   }
-  ptx::barrier_cluster();
+  meet();
 }
 #endif

@@ -34,25 +34,9 @@ def check(result):
     return result[1] if len(result) == 2 else result[2:] and result[1:]
 
 
-def wgmma(columns, a_in_registers):
-    """The macro that runs one m64nNk16 over bf16, accumulating."""
-    count = columns // 2
-    accumulators = ", ".join(f"%{i}" for i in range(count))
-    operands = ", ".join(f'"+f"((d)[{i}])' for i in range(count))
-    if a_in_registers:
-        a = "{" + ", ".join(f"%{count + i}" for i in range(4)) + "}"
-        inputs = '"r"((a)[0]), "r"((a)[1]), "r"((a)[2]), "r"((a)[3]), "l"(b)'
-        b, name, transposed = f"%{count + 4}", "WGMMA_RS", "0"
-    else:
-        a, b, inputs, name, transposed = f"%{count}", f"%{count + 1}", '"l"(a), "l"(b)', "WGMMA_SS", "0, 0"
-    text = (f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.bf16.bf16 {{{accumulators}}}, {a}, {b}, "
-            f"1, 1, 1, {transposed};")
-    return f'#define {name}(d, a, b) asm volatile("{text}" : {operands} : {inputs})\n'
-
-
-def compile_cubin(defines, prologue=""):
+def compile_cubin(defines):
     with open(os.path.join(HERE, "hopper_rates.cu"), encoding="utf-8") as file:
-        source = prologue + file.read()
+        source = file.read()
     program = check(nvrtc.nvrtcCreateProgram(source.encode(), b"hopper_rates.cu", 0, [], []))
     options = [b"--gpu-architecture=sm_90a", b"--std=c++20", f"-I{SOURCES}".encode(), b"-default-device"]
     options += [f"-D{name}={value}".encode() for name, value in defines.items()]
@@ -67,8 +51,8 @@ def compile_cubin(defines, prologue=""):
 
 
 class Kernel:
-    def __init__(self, name, smem_bytes, defines, prologue=""):
-        module = check(driver.cuModuleLoadData(compile_cubin(defines, prologue)))
+    def __init__(self, name, smem_bytes, defines):
+        module = check(driver.cuModuleLoadData(compile_cubin(defines)))
         self.function = check(driver.cuModuleGetFunction(module, name.encode()))
         self.smem_bytes = smem_bytes
         attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -93,16 +77,15 @@ def measure_products(sms):
     """Clocks of one m64nNk16 on an SM (N / 2 when the tensor cores are all that binds)."""
     rows = []
     for columns in (64, 80, 96, 128):
-        for registers in (0, 1):
+        for registers in (0, 1) if columns in (64, 128) else (0,):
             for warpgroups in (1, 2, 3):
                 for traffic, pause in ((0, 0), (1, 0), (1, 600), (2, 0), (2, 600)):
                     if traffic and (columns not in (64, 128) or warpgroups == 1):
                         continue
-                    prologue = wgmma(columns, registers)
                     defines = {"PRODUCTS": 1, "COLUMNS": columns, "A_IN_REGISTERS": registers, "WARPGROUPS": warpgroups,
                                "TRAFFIC": traffic}
                     smem = 1024 + warpgroups * 64 * 256 + columns * 256 + 32768
-                    kernel = Kernel("products", smem, defines, prologue)
+                    kernel = Kernel("products", smem, defines)
                     iterations = 4000
                     kernel.run(sms, 128 * (warpgroups + 1), 200, pause)
                     reports = kernel.run(sms, 128 * (warpgroups + 1), iterations, pause)

@@ -14,7 +14,7 @@ import sys
 import tempfile
 
 MAX_LINES = 700
-CODE = {".h", ".cc", ".cuh", ".c", ".S", ".in"}
+CODE = {".h", ".cc", ".cu", ".cuh", ".c", ".S", ".in"}
 TEXT = CODE | {".py", ".sh", ".cmake", ".txt", ".md", ".yml", ".json"}
 
 TRAITS = r"kernels/(\w+/)*(traits|layout)\.h"
@@ -212,6 +212,7 @@ PLANTED = [  # file, its content, what the report must say; None: nothing
     ("src/lounge/a.cc", "int a;\n", "src/lounge is not a room"),
     ("include/fa4/leak.h", '#include "../../src/core/good.h"\n', "a public header includes core/good.h"),
     ("src/cpu/raw.cc", 'void f() { asm volatile ("nop"); }\n', "raw asm only"),
+    ("bench/raw.cu", 'void f() { asm volatile("nop;"); }\n', "raw asm only"),
     ("src/cpu/env.cc", 'auto* x = std::getenv("HOME");\n', "getenv only"),
     ("src/attention/call.cc", "auto r = cuLaunchKernel(f);\n", "driver calls only"),
     ("src/device/cuda/rtc.cc", "auto r = nvrtcCompileProgram(p);\n", "NVRTC calls only"),

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <memory>
 
 #include "jit/nvrtc_compiler.h"
@@ -149,6 +151,37 @@ TEST_F(DeviceCode, CopiesOfRowsSpillNoRegister) {
       const KernelImage image = NvrtcCompiler::get().compile(source, device.architecture);
       EXPECT_EQ(image.resources.spill_bytes, 0) << source.display_name;
     }
+  }
+}
+
+// bench/hopper_rates.py compiles it with these macros, on a Hopper GPU only.
+TEST_F(DeviceCode, TheRatesOfHopperAreMeasuredByCodeThatCompiles) {
+  std::ifstream file(FA4_HOPPER_RATES);
+  ASSERT_TRUE(file) << FA4_HOPPER_RATES;
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const std::span<const EmbeddedFile> embedded = embedded_sources();
+  std::vector<EmbeddedFile> sources(embedded.begin(), embedded.end());
+  sources.push_back({"kernels/hopper_rates.cu", text.c_str(), text.size()});
+  const NvrtcCompiler compiler(open_nvrtc(nvrtc_candidates()), sources);
+  const struct {
+    std::string kernel;
+    std::vector<std::string> macros;
+  } variants[] = {
+      {"products", {"PRODUCTS", "COLUMNS=80", "A_IN_REGISTERS=0", "WARPGROUPS=3", "TRAFFIC=0"}},
+      {"products", {"PRODUCTS", "COLUMNS=64", "A_IN_REGISTERS=0", "WARPGROUPS=2", "TRAFFIC=1"}},
+      {"products", {"PRODUCTS", "COLUMNS=128", "A_IN_REGISTERS=1", "WARPGROUPS=3", "TRAFFIC=2"}},
+      {"loads", {"LOADS=16", "DIVISOR=4", "PLACES=8"}},
+      {"loads", {"LOADS=8", "DIVISOR=1", "PLACES=4"}},
+      {"loads", {"LOADS=4", "DIVISOR=1", "PLACES=32"}},
+      {"exchange", {"EXCHANGE", "HOW=0", "BYTES=2048", "STAGES=1", "ONE_WAY=0"}},
+      {"exchange", {"EXCHANGE", "HOW=1", "BYTES=8192", "STAGES=2", "ONE_WAY=1"}},
+      {"exchange", {"EXCHANGE", "HOW=2", "BYTES=8192", "STAGES=4", "ONE_WAY=0"}}};
+  for (const auto& [kernel, macros] : variants) {
+    std::vector<std::string> flags;
+    for (const std::string& macro : macros) flags.push_back("-D" + macro);
+    const KernelImage image = compiler.compile({"hopper_rates.cu", kernel, kernel}, "sm_90a",
+                                               KernelImage::Kind::kCubin, flags);
+    EXPECT_EQ(image.resources.spill_bytes, 0) << kernel;
   }
 }
 
