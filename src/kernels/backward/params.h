@@ -3,7 +3,6 @@
 // __grid_constant__.
 #pragma once
 
-#include "kernels/backward/order.h"
 #include "kernels/backward/traits.h"
 #include "kernels/base/tensor_map.h"
 #include "kernels/forward/params.h"

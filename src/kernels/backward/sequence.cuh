@@ -2,6 +2,7 @@
 // work on.
 #pragma once
 
+#include "kernels/backward/order.h"
 #include "kernels/backward/params.h"
 #include "kernels/backward/traits.h"
 #include "kernels/geometry/query_range.h"

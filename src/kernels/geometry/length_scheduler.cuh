@@ -3,8 +3,10 @@
 // that each CTA ranks them for itself; a counter would have to be zeroed before the launch.
 #pragma once
 
+#include "kernels/geometry/lane_scan.cuh"
 #include "kernels/geometry/length_ranks.h"
-#include "kernels/geometry/part_scheduler.cuh"
+#include "kernels/geometry/sequence.cuh"
+#include "kernels/geometry/work_tile.cuh"
 #include "kernels/ptx/global.cuh"
 
 namespace fa4 {

@@ -2,8 +2,7 @@
 // TMA may not store.
 #pragma once
 
-#include "kernels/geometry/tile_scheduler.cuh"
-#include "kernels/softmax/exp2_math.h"
+#include "kernels/geometry/work_tile.cuh"
 #include "kernels/tile/pack.cuh"
 #include "kernels/tile/slab.h"
 #include "kernels/tile/unpack.cuh"

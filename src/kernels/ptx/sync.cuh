@@ -1,7 +1,7 @@
 // Named barriers, proxies, register budgets, warp votes.
 #pragma once
 
-#include "kernels/ptx/address.cuh"
+#include "kernels/base/integers.h"
 
 namespace fa4::ptx {
 

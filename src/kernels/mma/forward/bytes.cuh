@@ -7,7 +7,6 @@
 #pragma once
 
 #include "kernels/mma/forward/traits.h"
-#include "kernels/tile/widen.cuh"
 
 namespace fa4::mma {
 

@@ -10,6 +10,7 @@
 #include "kernels/softmax/fragment_softmax.cuh"
 #include "kernels/tile/f16_of_bf16.cuh"
 #include "kernels/tile/pack.cuh"
+#include "kernels/tile/widen.cuh"
 
 namespace fa4::mma {
 

@@ -3,8 +3,7 @@
 #pragma once
 
 #include "kernels/backward/sequence.cuh"
-#include "kernels/geometry/query_range.h"
-#include "kernels/geometry/section_order.h"
+#include "kernels/ptx/sync.cuh"
 #include "kernels/sm100/backward/layout.h"
 #include "kernels/sm100/common/cta_group.cuh"
 #include "kernels/tile/phases.h"

@@ -3,7 +3,6 @@
 
 #include "kernels/backward/gradient_rows.cuh"
 #include "kernels/base/choice.h"
-#include "kernels/ptx/bulk.cuh"
 #include "kernels/ptx/global.cuh"
 #include "kernels/sm100/backward/context.cuh"
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "kernels/ptx/cluster.cuh"
-#include "kernels/ptx/sync.cuh"
 #include "kernels/ptx/tcgen05.cuh"
 #include "kernels/tile/pipeline.cuh"
 

@@ -2,7 +2,8 @@
 // tile.
 #pragma once
 
-#include "kernels/geometry/tile_scheduler.cuh"
+#include "kernels/geometry/length_ranks.h"
+#include "kernels/geometry/work_tile.cuh"
 #include "kernels/sm100/common/cta_group.cuh"
 #include "kernels/sm100/common/ring_state.cuh"
 #include "kernels/sm100/common/tile_reader.cuh"

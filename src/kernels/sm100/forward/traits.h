@@ -9,7 +9,6 @@
 #include "kernels/geometry/length_ranks.h"
 #include "kernels/softmax/exp2_math.h"
 #include "kernels/tile/barrier_table.h"
-#include "kernels/tile/slab.h"
 
 namespace fa4::sm100 {
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/backward/part_sums.cuh"
-#include "kernels/sm90/backward/context.cuh"
+#include "kernels/sm90/backward/traits.h"
 
 namespace fa4::sm90::bwd {
 

@@ -2,7 +2,6 @@
 // (work_end.cuh).
 #pragma once
 
-#include "kernels/ptx/sync.cuh"
 #include "kernels/sm90/backward/elements.cuh"
 #include "kernels/sm90/backward/work_end.cuh"
 

@@ -3,7 +3,6 @@
 #pragma once
 
 #include "kernels/ptx/global.cuh"
-#include "kernels/ptx/sync.cuh"
 #include "kernels/sm90/backward/context.cuh"
 #include "kernels/tile/pack.cuh"
 

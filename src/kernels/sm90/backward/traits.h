@@ -7,7 +7,6 @@
 #include "kernels/base/element.h"
 #include "kernels/base/limits.h"
 #include "kernels/tile/barrier_table.h"
-#include "kernels/tile/slab.h"
 
 namespace fa4::sm90 {
 

@@ -9,6 +9,7 @@
 #include "kernels/sm90/forward/epilogue.cuh"
 #include "kernels/sm90/forward/products.cuh"
 #include "kernels/sm90/forward/scale_rows.cuh"
+#include "kernels/softmax/finish_row.cuh"
 #include "kernels/softmax/fragment_softmax.cuh"
 #include "kernels/tile/clear_rows.cuh"
 #include "kernels/tile/pack.cuh"

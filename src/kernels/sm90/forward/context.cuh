@@ -1,8 +1,7 @@
 // What every role of the Hopper forward kernel shares: addresses, barriers, the geometry of a tile.
 #pragma once
 
-#include "kernels/forward/params.h"
-#include "kernels/geometry/work_scheduler.cuh"
+#include "kernels/geometry/part_scheduler.cuh"
 #include "kernels/output/exchange_parts.cuh"
 #include "kernels/ptx/cluster.cuh"
 #include "kernels/sm90/forward/traits.h"

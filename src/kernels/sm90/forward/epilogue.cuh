@@ -8,8 +8,6 @@
 #include "kernels/ptx/sync.cuh"
 #include "kernels/ptx/tma.cuh"
 #include "kernels/sm90/forward/context.cuh"
-#include "kernels/softmax/finish_row.cuh"
-#include "kernels/softmax/fragment_softmax.cuh"
 
 namespace fa4::sm90 {
 

@@ -1,6 +1,7 @@
 // The scheduler warp: which tile comes next, the blocks that it visits, and its Q.
 #pragma once
 
+#include "kernels/geometry/work_scheduler.cuh"
 #include "kernels/output/rows.cuh"
 #include "kernels/ptx/grid_dependency.cuh"
 #include "kernels/ptx/sync.cuh"
