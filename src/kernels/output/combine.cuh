@@ -49,6 +49,21 @@ __device__ inline int count_parts(const FwdParams& p, const Row& row) {
   return parts_of_rows(p, row.tile, first, min(first + p.parts.tile_rows, rows) - 1).count();
 }
 
+// A lane's columns of a part's sums, row `row` of the workspace, from `column` on; of a part that
+// is not there zeros.
+template <int kPieces>
+__device__ inline void load_sums(const PartParams& parts, int64_t row, bool is_there, int column,
+                                 float4 (&sums)[kPieces]) {
+#pragma unroll
+  for (int piece = 0; piece < kPieces; ++piece) {
+    const int at = column + kPieceColumns * piece;
+    sums[piece] = {0.0f, 0.0f, 0.0f, 0.0f};
+    if (is_there && at < parts.columns) {
+      sums[piece] = *reinterpret_cast<const float4*>(parts.sums + row * parts.columns + at);
+    }
+  }
+}
+
 // Some of a warp's parts: from `first` on every kCombineWarps-th.
 template <int kPieces>
 struct Group {
@@ -61,15 +76,7 @@ struct Group {
       const int part = first + i * kCombineWarps;
       stats[i] = {-kInfinity, 0.0f};
       if (part < count) stats[i] = parts.stats[row + part];
-#pragma unroll
-      for (int piece = 0; piece < kPieces; ++piece) {
-        const int at = column + kPieceColumns * piece;
-        sums[i][piece] = {0.0f, 0.0f, 0.0f, 0.0f};
-        if (part < count && at < parts.columns) {
-          sums[i][piece] =
-              *reinterpret_cast<const float4*>(parts.sums + (row + part) * parts.columns + at);
-        }
-      }
+      load_sums(parts, row + part, part < count, column, sums[i]);
     }
   }
 };
@@ -87,15 +94,7 @@ struct Eight {
   __device__ void load(const PartParams& parts, int64_t row, int first, int count, int column) {
 #pragma unroll
     for (int i = 0; i < kCombineWarps; ++i) {
-#pragma unroll
-      for (int piece = 0; piece < kPieces; ++piece) {
-        const int at = column + kPieceColumns * piece;
-        sums[i][piece] = {0.0f, 0.0f, 0.0f, 0.0f};
-        if (first + i < count && at < parts.columns) {
-          sums[i][piece] =
-              *reinterpret_cast<const float4*>(parts.sums + (row + first + i) * parts.columns + at);
-        }
-      }
+      load_sums(parts, row + first + i, first + i < count, column, sums[i]);
     }
   }
 };
