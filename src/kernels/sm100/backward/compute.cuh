@@ -2,7 +2,7 @@
 // and go back to it as P, dP as dS; in the end sums of dV, or of dK, go to global memory.
 #pragma once
 
-#include "kernels/ptx/score_gradient.cuh"
+#include "kernels/ptx/packed.cuh"
 #include "kernels/ptx/select.cuh"
 #include "kernels/ptx/store_async.cuh"
 #include "kernels/scores/softcap.cuh"
