@@ -27,7 +27,6 @@ struct Work {
 
   __device__ int first_key() const { return n_block * kKeys; }
   __device__ int part_of_group(const BwdParams& p) const { return head - kv_head * p.group_parts; }
-  __device__ int blocks() const { return rows.n_block_max - rows.n_block_min; }
 };
 
 // A step of a work: a visit for a head of the group.

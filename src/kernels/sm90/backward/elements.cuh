@@ -17,8 +17,8 @@ struct Elements {
   using Scores = typename Shape::Scores;
   static constexpr int kMmaK = Shape::kMmaK, kSteps = Shape::kSteps;
 
-  // Of the first steps; the others' are loaded in their places. dk of 256 columns, P in f32 and dP
-  // leave no room for more than one.
+  // Of the first steps; the others' are loaded in their places. dk of 192 columns or more, P in
+  // f32 and dP leave no room for more than one.
   static constexpr bool kIsCrowded = kPart == Part::kDkAndDq && T.head_dim >= 192;
   static constexpr int kHeldSteps = kIsCrowded ? 1 : kSteps < 4 ? kSteps : 4;
   using Statistics = float4[kHeldSteps];
