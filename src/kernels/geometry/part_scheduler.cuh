@@ -19,6 +19,15 @@ __device__ inline BlockRange blocks_of_part(BlockRange blocks, const PartParams&
   return blocks_of_part(blocks, tile.part, part_keys_of(parts, tile) / tile_n);
 }
 
+// The blocks that a tile of at most kTileRows rows visits, or its part of its keys.
+template <int kTileRows, int kTileN, bool kParts>
+__device__ inline BlockRange blocks_of_tile(const FwdParams& p, const WorkTile& tile) {
+  const BlockRange blocks =
+      block_range_of_rows(p.heads, p.mask, tile, tile.block * kTileRows, kTileRows, kTileN);
+  if constexpr (!kParts) return blocks;
+  return blocks_of_part(blocks, p.parts, tile, kTileN);
+}
+
 // Of packed rows [first_row, last_row] of a tile's sequence.
 __device__ inline PartSpan parts_of_rows(const FwdParams& p, const WorkTile& tile, int first_row,
                                          int last_row) {

@@ -57,6 +57,16 @@ __device__ inline void wait_for_lengths(const SequenceParams& s, const ScheduleP
   if (in_memory) wait_for_inputs(schedule);
 }
 
+// Whether rows behind a sequence's last query, or key, may hold anything, and are not to be
+// written: where sequences need not end with the tensor, behind whose end TMA reads zeros and
+// stores nothing.
+__device__ inline bool queries_have_tails(const SequenceParams& s) {
+  return s.cu_seqlens_q != nullptr || s.seqused_q != nullptr;
+}
+__device__ inline bool keys_have_tails(const SequenceParams& s) {
+  return s.cu_seqlens_k != nullptr || s.seqused_k != nullptr;
+}
+
 __device__ inline Sequence sequence_of(const SequenceParams& s, int batch) {
   Sequence of{batch, 0, 0, s.seqlen_q, s.seqlen_k};
   if (s.cu_seqlens_q != nullptr) {

@@ -2,6 +2,7 @@
 // TMA may not store.
 #pragma once
 
+#include "kernels/geometry/sequence.cuh"
 #include "kernels/geometry/work_tile.cuh"
 #include "kernels/tile/pack.cuh"
 #include "kernels/tile/slab.h"
@@ -53,8 +54,8 @@ __device__ inline void store_lse(float* lse, const SequenceParams& sequences, in
 // does, or it clips what follows, because a sequence's end is the tensor's.
 __device__ inline bool may_store_by_tma(const FwdParams& p, const WorkTile& tile, int first_row,
                                         int rows) {
-  const bool clips = p.sequences.cu_seqlens_q == nullptr && p.sequences.seqused_q == nullptr;
-  return clips || (first_row + rows - 1) >> p.heads.group_log2 < tile.seqlen_q;
+  return !queries_have_tails(p.sequences) ||
+         (first_row + rows - 1) >> p.heads.group_log2 < tile.seqlen_q;
 }
 
 // The first element of a place in out.

@@ -53,14 +53,6 @@ __device__ inline int packed_row_of(const WorkTile& tile, int row_in_tile) {
   return tile.block * tile_m(T) + row_in_tile;
 }
 
-template <FwdTraits T>
-__device__ inline BlockRange block_range_of(const FwdParams& p, const WorkTile& tile) {
-  const BlockRange blocks =
-      block_range_of_rows(p.heads, p.mask, tile, packed_row_of<T>(tile, 0), tile_m(T), kTileN);
-  if constexpr (!T.parts) return blocks;
-  return blocks_of_part(blocks, p.parts, tile, kTileN);
-}
-
 // Each loader counts by itself, so that all of them have the same work without telling one another;
 // ranks, where there are some, are the first one's.
 template <FwdTraits T>

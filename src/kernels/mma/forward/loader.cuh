@@ -34,7 +34,7 @@ class Loader {
     for (;;) {
       const WorkTile work = scheduler.next();
       if (work.batch < 0) break;
-      tile = {work, block_range_of<T>(c.params, work)};
+      tile = {work, blocks_of_tile<tile_m(T), kTileN, T.parts>(c.params, work)};
       head = work.head / c.params.heads.tile_heads_per_kv;
       wait_for_inputs(c.params.schedule);
       if (warp == 0) {

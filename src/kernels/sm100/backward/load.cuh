@@ -35,8 +35,7 @@ class Loader {
   __device__ void run() {
     if (w.steps == 0) return;
     const bool packed_k = p.sequences.cu_seqlens_k != nullptr;
-    const bool clears_k = packed_k || p.sequences.seqused_k != nullptr;
-    const int keys = clears_k ? w.sequence.seqlen_k : kAll,
+    const int keys = keys_have_tails(p.sequences) ? w.sequence.seqlen_k : kAll,
               batch_k = packed_k ? 0 : w.sequence.batch;
     const auto key_source = [&](const TensorMap& map, int column, int first_key) {
       return TileSource{&map, column, w.head / p.group_parts, w.sequence.offset_k + first_key,
@@ -136,8 +135,9 @@ class Loader {
             p.sequences.cu_seqlens_q != nullptr ? 0 : w.sequence.batch};
   }
   __device__ int rows_left(const Steps& steps, int first) const {
-    const bool clears = p.sequences.cu_seqlens_q != nullptr || p.sequences.seqused_q != nullptr;
-    return clears ? w.sequence.seqlen_q - steps.m_block() * kBlockRows - first : kAll;
+    return queries_have_tails(p.sequences)
+               ? w.sequence.seqlen_q - steps.m_block() * kBlockRows - first
+               : kAll;
   }
 
   // A tile in slabs to `to`. `valid` rows are inside the sequence: the others become zero.

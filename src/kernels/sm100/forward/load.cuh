@@ -41,9 +41,8 @@ class Loader {
   __device__ void find_places() {
     kv_head = tile.work.head / p.heads.tile_heads_per_kv;
     kv_batch = batch_coordinate(p.sequences.cu_seqlens_k, tile.work);
-    const bool may_hold_anything =
-        p.sequences.cu_seqlens_k != nullptr || p.sequences.seqused_k != nullptr;
-    const bool is_cut = T.cta_group == 1 && may_hold_anything && tile.work.seqlen_k % kTileN != 0;
+    const bool is_cut =
+        T.cta_group == 1 && keys_have_tails(p.sequences) && tile.work.seqlen_k % kTileN != 0;
     cut_block = is_cut ? tile.work.seqlen_k / kTileN : -1;
   }
 

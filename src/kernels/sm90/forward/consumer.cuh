@@ -300,7 +300,7 @@ class Consumer {
   // this block's bytes before it could ask for the next.
   __device__ void clear_tail() {
     const int valid = tile.work.seqlen_k - n * T.tile_n;
-    const bool clear = tile.sees_keys() && valid < T.tile_n && v_has_tails(c.params);
+    const bool clear = tile.sees_keys() && valid < T.tile_n && keys_have_tails(c.params.sequences);
     if (T.pages == Pages::kRows || !clear) return;
     c.pipeline(kVFull).consumer_wait(v);
     clear_rows<T.tile_n, T.head_dim_v, slab_columns(T.head_dim_v), kWarpgroupThreads,

@@ -59,21 +59,6 @@ __device__ inline int packed_row_of(const WorkTile& tile, int row_in_tile) {
   return tile.block * T.tile_m + row_in_tile;
 }
 
-// Of the tile's keys, or of its part of them.
-template <FwdTraits T>
-__device__ inline BlockRange block_range_of(const FwdParams& p, const WorkTile& tile) {
-  const BlockRange blocks =
-      block_range_of_rows(p.heads, p.mask, tile, packed_row_of<T>(tile, 0), T.tile_m, T.tile_n);
-  if constexpr (!T.parts) return blocks;
-  return blocks_of_part(blocks, p.parts, tile, T.tile_n);
-}
-
-// Whether rows of V behind a sequence's last key may hold anything: where sequences need not end
-// with the tensor, behind whose end TMA fills with zeros.
-__device__ inline bool v_has_tails(const FwdParams& p) {
-  return p.sequences.cu_seqlens_k != nullptr || p.sequences.seqused_k != nullptr;
-}
-
 // The row of the tile that is the r-th of the two whose scores and out a thread of a warpgroup has.
 __device__ inline int fragment_row(int warpgroup, int lane, int r) {
   return kWarpgroupRows * warpgroup + 16 * (lane / 32) + lane % 32 / 4 + 8 * r;

@@ -34,8 +34,8 @@ class KvLoader {
   }
   __device__ void load_v(const QTile& tile, int n_block) {
     const int valid = tile.work.seqlen_k - n_block * T.tile_n;
-    const bool clear =
-        !reads_keys_once(T) && of_v.exist && valid < T.tile_n && v_has_tails(c.params);
+    const bool clear = !reads_keys_once(T) && of_v.exist && valid < T.tile_n &&
+                       keys_have_tails(c.params.sequences);
     const Pipeline ring = c.pipeline(kVFull);
     const int stage = c.kSmem.v + v.stage() * v_stage_bytes(T);
     const ptx::SmemAddr full = ring.full_barrier(v.stage());

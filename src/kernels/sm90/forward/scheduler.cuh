@@ -48,7 +48,7 @@ class Scheduler {
 
   __device__ void hand_out(const WorkTile& work) {
     QTile tile{work, {}};
-    if (tile.is_valid()) tile.blocks = block_range_of<T>(c.params, work);
+    if (tile.is_valid()) tile.blocks = blocks_of_tile<T.tile_m, T.tile_n, T.parts>(c.params, work);
     most_blocks = max(most_blocks, tile.blocks.n_block_max - tile.blocks.n_block_min);
     const Pipeline ring = c.pipeline(kTileFull);
     ring.producer_acquire(slot);
