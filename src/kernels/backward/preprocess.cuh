@@ -134,6 +134,35 @@ __device__ inline void store(float neg_lse, float neg_delta, StatisticParts* to)
                                    pack<kPart>(b[1], b[2]), 0};
 }
 
+// What the main kernel finds of a row. Returns `dsink`, to which the row's share is added.
+template <BwdRowTraits T>
+__device__ inline float store_row(const BwdParams& p, const QueryBlock& of, int row_of_block,
+                                  float lse, float delta, float dsink) {
+  const int row = of.first_row() + row_of_block;
+  float neg_lse_log2 = -kInfinity;
+  if (p.inputs.dlse != nullptr && row < of.sequence.seqlen_q) {
+    delta -= p.inputs.dlse[lse_index(p, of, row)];
+  }
+  if (lse != -kInfinity) {
+    neg_lse_log2 = -lse * kLog2E;
+    if (p.workspace.dsink != nullptr) {
+      const float sink = load_float(p.scores.sink, p.scores.sink_type, of.head) * kLog2E;
+      dsink = fmaf(-ptx::ex2_approx_ftz(sink + neg_lse_log2), delta, dsink);
+    }
+  }
+  const int64_t block = of.block * kQueryRows;
+  if constexpr (T.statistics == StatisticForm::kParts) {
+    store(neg_lse_log2 * -p.neg_lse_log2_to_score, -delta,
+          &p.workspace.statistics[block + row_of_block]);
+  } else {
+    constexpr bool kFragments = T.statistics == StatisticForm::kFragments;
+    const int64_t at = block + (kFragments ? fragment_place(row_of_block) : row_of_block);
+    p.workspace.neg_lse_log2[at] = neg_lse_log2;
+    p.workspace.delta[at] = delta;
+  }
+  return dsink;
+}
+
 }  // namespace preprocess
 
 // A CTA a block of query rows.
@@ -162,29 +191,8 @@ __global__ void __launch_bounds__(kPreprocessThreads, preprocess::kPreprocessCta
     }
 #pragma unroll
     for (int i = 0; i < kThreadRows; ++i) {
-      const int row_of_block = first + i * kRowStep, row = of.first_row() + row_of_block;
-      float delta = sum_of_row(deltas[i]), neg_lse_log2 = -kInfinity;
-      if (lane != 0) continue;
-      if (p.inputs.dlse != nullptr && row < of.sequence.seqlen_q) {
-        delta -= p.inputs.dlse[lse_index(p, of, row)];
-      }
-      if (lse[i] != -kInfinity) {
-        neg_lse_log2 = -lse[i] * kLog2E;
-        if (p.workspace.dsink != nullptr) {
-          const float sink = load_float(p.scores.sink, p.scores.sink_type, of.head) * kLog2E;
-          dsink = fmaf(-ptx::ex2_approx_ftz(sink + neg_lse_log2), delta, dsink);
-        }
-      }
-      const int64_t block = of.block * kQueryRows;
-      if constexpr (T.statistics == StatisticForm::kParts) {
-        store(neg_lse_log2 * -p.neg_lse_log2_to_score, -delta,
-              &p.workspace.statistics[block + row_of_block]);
-      } else {
-        constexpr bool kFragments = T.statistics == StatisticForm::kFragments;
-        const int64_t at = block + (kFragments ? fragment_place(row_of_block) : row_of_block);
-        p.workspace.neg_lse_log2[at] = neg_lse_log2;
-        p.workspace.delta[at] = delta;
-      }
+      const float delta = sum_of_row(deltas[i]);
+      if (lane == 0) dsink = store_row<T>(p, of, first + i * kRowStep, lse[i], delta, dsink);
     }
   }
   if (p.workspace.dsink == nullptr) return;

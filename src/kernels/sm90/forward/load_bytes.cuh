@@ -277,14 +277,22 @@ class ByteLoader {
       *reinterpret_cast<uint4*>(of[1] + round * kStep * kToRow) = {w[2].lower, w[2].upper,
                                                                    w[3].lower, w[3].upper};
     }
-    if (valid >= T.tile_n) return;
+    if (valid < T.tile_n) clear<kHeadDim>(targets, valid);
+  }
+
+  // Rows from `valid` on, in this warp's groups: `targets` are the places of a lane's pieces in the
+  // first one.
+  template <int kHeadDim, int kPieces>
+  __device__ void clear(unsigned char* const (&targets)[kPieces][2], int valid) const {
+    constexpr int kGroups = T.tile_n / kGroupRows;
+    constexpr int kStepBytes = kGroupRows * kLoaderWarps * 2 * slab_columns(kHeadDim);
 #pragma unroll 1
     for (int group = warp, round = 0; group < kGroups; group += kLoaderWarps, ++round) {
 #pragma unroll
       for (int i = 0; i < kPieces; ++i) {
-        if (group * kGroupRows + Lanes::row(i, lane) < valid) continue;
+        if (group * kGroupRows + ByteLanes<kHeadDim>::row(i, lane) < valid) continue;
         for (unsigned char* at : targets[i]) {
-          *reinterpret_cast<uint4*>(at + round * kStep * kToRow) = uint4{0, 0, 0, 0};
+          *reinterpret_cast<uint4*>(at + round * kStepBytes) = uint4{0, 0, 0, 0};
         }
       }
     }
