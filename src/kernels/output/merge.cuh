@@ -38,6 +38,30 @@ __device__ inline float weight_of(float lse, float top) {
   return ptx::ex2_approx_ftz((lse - top) * kLog2E);
 }
 
+// The largest lse of a row's parts; NaN where one is NaN or infinite. A warp calls it.
+template <int kParts>
+__device__ inline float top_of(const Row<kParts>& row) {
+  float top = -kInfinity;
+#pragma unroll 1
+  for (int i = threadIdx.x % 32; i < row.p.num_parts; i += 32) {
+    top = ptx::max_nan(top, row.lse(i));
+  }
+#pragma unroll
+  for (int d = 16; d > 0; d /= 2) top = ptx::max_nan(top, __shfl_xor_sync(0xffffffffu, top, d));
+  return top == kInfinity ? kNaN : top;
+}
+// The sum of the parts' weights, in their order.
+template <int kParts>
+__device__ inline float total_weight(const Row<kParts>& row, float top) {
+  float total = 0.0f;
+#pragma unroll 1
+  for (int i = 0; i < row.p.num_parts; ++i) {
+    const float lse = row.lse(i);
+    if (lse != -kInfinity) total += weight_of(lse, top);
+  }
+  return total;
+}
+
 }  // namespace merge
 
 template <int kParts>
@@ -51,19 +75,9 @@ __global__ void __launch_bounds__(kMergeThreads)
   if (index >= p.rows) return;
   const Row<kParts> row(p, index);
 
-  float top = -kInfinity;
-#pragma unroll 1
-  for (int i = lane; i < p.num_parts; i += 32) top = ptx::max_nan(top, row.lse(i));
-#pragma unroll
-  for (int d = 16; d > 0; d /= 2) top = ptx::max_nan(top, __shfl_xor_sync(0xffffffffu, top, d));
-  if (top == kInfinity) top = kNaN;
+  const float top = top_of(row);
   const bool is_nothing = top == -kInfinity;
-  float total = 0.0f;
-#pragma unroll 1
-  for (int i = 0; i < p.num_parts; ++i) {
-    const float lse = row.lse(i);
-    if (lse != -kInfinity) total += weight_of(lse, top);
-  }
+  const float total = total_weight(row, top);
 
   const float factor = 1.0f / total;
   const int64_t from = row.element(p.part_out), to = row.element(p.merged);
