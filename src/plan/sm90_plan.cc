@@ -103,8 +103,8 @@ Sm90ForwardSpec plan_sm90(const AttentionProblem& p, const DeviceSpec& device,
     spec.traits.pages = Pages::kGroups;
   }
   spec.traits.out_f32 = !spec.parts.are_cut() && p.out_dtype == DType::kF32;
-  // Beside a third consumer warpgroup loaders have 32 registers. Those that copy rows of 64 columns,
-  // four at once, would spill.
+  // Beside a third consumer warpgroup loaders have 32 registers. Those that copy rows of 64
+  // columns, four at once, would spill.
   if (spec.traits.pages == Pages::kRows && spec.traits.head_dim == 64) {
     spec.traits.tile_m = std::min(spec.traits.tile_m, 2 * sm90::kWarpgroupRows);
   }
