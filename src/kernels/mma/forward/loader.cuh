@@ -219,6 +219,7 @@ class Loader {
     return read;
   }
 
+  // Row -1: the key is not there.
   __device__ PagePlace place_of(const int32_t* entries, int key) const {
     if (key >= tile.work.seqlen_k) return {0, -1};
     if (kBoxes || c.params.pages.simple_log2 < 0) return page_place(c.params.pages, entries, key);

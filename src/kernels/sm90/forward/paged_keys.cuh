@@ -21,7 +21,7 @@ struct PagedKeys {
         first_block(tile.blocks.n_block_min),
         exist(tile.sees_keys()) {}
 
-  // Whether the tile visits this block, and so what is before it in the sequence is there.
+  // Whether the tile visits this block: then its first key is there.
   __device__ bool visits(int n_block) const { return exist && n_block >= first_block; }
 
   // Row `row` of block n_block; nothing is read of the table where the tile does not visit it.
