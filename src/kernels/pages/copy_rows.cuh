@@ -44,22 +44,15 @@ struct PageRowCopier {
     // to the lower half.
     bool keep_upper_half;
   };
+  // kSimple: pages are simple (PageParams::simple_log2).
+  template <bool kSimple = false>
   __device__ Rows find(const PageRows& from, const char* first_of_head,
                        const PagePlace (&places)[kPlaces]) const {
     Rows rows;
 #pragma unroll
     for (int i = 0; i < kPlaces; ++i) {
-      rows.addresses[i] = address_of(pages, from, first_of_head, places[i]);
-    }
-    compare_halves(&rows);
-    return rows;
-  }
-  __device__ Rows find_simple(const PageRows& from, const char* first_of_head,
-                              const PagePlace (&places)[kPlaces]) const {
-    Rows rows;
-#pragma unroll
-    for (int i = 0; i < kPlaces; ++i) {
-      rows.addresses[i] = simple_address_of(pages, from, first_of_head, places[i]);
+      rows.addresses[i] = kSimple ? simple_address_of(pages, from, first_of_head, places[i])
+                                  : address_of(pages, from, first_of_head, places[i]);
     }
     compare_halves(&rows);
     return rows;

@@ -44,6 +44,7 @@ __device__ inline int clamped_page(const PageParams& pages, const PagePlace& pla
 __device__ inline const char* first_of_head(const PageRows& rows, int head) {
   return static_cast<const char*>(rows.data) + head * rows.stride_head * kElementBytes;
 }
+// A head's row anywhere.
 __device__ inline int64_t address_of(const PageParams& pages, const PageRows& rows,
                                      const char* first_of_head, const PagePlace& place) {
   const auto page = static_cast<uint32_t>(clamped_page(pages, place));

@@ -29,7 +29,7 @@ class PageRowLoader {
   }
   __device__ void pass_to_v() { rows_of_v = next_rows_of_v; }
   __device__ void load_k() {
-    const Rows rows = is_simple ? copier.find_simple(pages().k, first_k, ahead)
+    const Rows rows = is_simple ? copier.template find<true>(pages().k, first_k, ahead)
                                 : copier.find(pages().k, first_k, ahead);
     fill<T.head_dim>(kKFull, c.kSmem.k + k.stage() * k_stage_bytes(T), k, pages().k, rows,
                      keys.count - n_ahead * T.tile_n, keys.exist);

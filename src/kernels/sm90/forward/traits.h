@@ -8,7 +8,6 @@
 #include "kernels/forward/pages.h"
 #include "kernels/geometry/key_parts.h"
 #include "kernels/geometry/length_ranks.h"
-#include "kernels/output/traits.h"
 #include "kernels/tile/barrier_table.h"
 #include "kernels/tile/slab.h"
 
@@ -113,6 +112,11 @@ constexpr TileLayout kv_layout(const FwdTraits& t, int columns) {
                                    : slab_by_slab(t.tile_n, slab);
 }
 
+// Whether rows of V behind the last key are zeros by whoever writes the others: threads.
+constexpr bool loaders_write_zeros(const FwdTraits& t) {
+  return t.bytes || t.pages == Pages::kRows;
+}
+
 // Barriers, in the order of shared memory: a row of the table each.
 enum BarrierKind {
   kQFull,
@@ -150,9 +154,12 @@ constexpr BarrierTable<kNumBarrierKinds> barriers(const FwdTraits& t) {
        "as k_full, or loaders after clearing the tail", "consumers"},
       {"v_empty", t.kv_stages, warps * t.cluster, Start::kFree,
        "consumer warps of the cluster, after PV", "loaders"},
-      {"v_raw", 1, loaders, Start::kTaken, "loaders + TMA bytes",
-       reads_keys_once(t) ? "nobody: consumers clear the tail"
-                          : "loaders, before clearing the tail"},
+      {"v_raw", 1, loaders, Start::kTaken,
+       loaders_write_zeros(t) ? "nobody: loaders write zeros behind the last key"
+                              : "loaders + TMA bytes",
+       loaders_write_zeros(t) ? "nobody"
+       : reads_keys_once(t)   ? "nobody: consumers clear the tail"
+                              : "loaders, before clearing the tail"},
       {"raw_full", raw_places(t), paged ? kLoaderWarps : 1, Start::kTaken, "loaders + TMA bytes",
        "loaders"},
       {"raw_empty", raw_places(t), kLoaderWarps, Start::kFree,
