@@ -75,6 +75,9 @@ class GpuForwardOp final : public ForwardOp {
     } else if (shape.pages == Pages::kGroups) {
       encode_group_map("k", args.k, p.k, p.head_dim, shape.k_columns, box_rows, &params.maps.k);
       encode_group_map("v", args.v, p.v, p.head_dim_v, shape.v_columns, box_rows, &params.maps.v);
+    } else if (shape.pages == Pages::kGathers) {
+      encode_gather_map("k", args.k, p.k, p.head_dim, shape.k_columns, &params.maps.k);
+      encode_gather_map("v", args.v, p.v, p.head_dim_v, shape.v_columns, &params.maps.v);
     } else {
       const bool in_boxes = shape.pages == Pages::kBoxes;
       encode_key_map("k", args.k, p.k, p.head_dim, shape.k_columns,
@@ -131,6 +134,15 @@ class GpuForwardOp final : public ForwardOp {
                                {p.heads_kv, strides.head, 1},
                                {groups, group, box_rows / kGroupRows}};
     gpu_.encode({name, data, p.dtype, slab, slab, axes}, map);
+  }
+
+  // Of rows that TMA gathers (Pages::kGathers): a box is one of them.
+  void encode_gather_map(const char* name, const void* data, const Strides& strides,
+                         int64_t columns, int slab, TensorMap* map) const {
+    const AttentionProblem& p = plan_.problem;
+    const GatheredRows rows = gathered_rows(p, strides, columns).value();
+    const TensorAxis axes[] = {{rows.count, rows.unit, 1}};
+    gpu_.encode({name, data, p.dtype, columns, slab, axes}, map);
   }
 
   GpuTiling main_;

@@ -54,10 +54,13 @@ class Fields {
 
 // A tensor's members are "k_pages", "k_stride_page", ...
 void add_page_rows(const std::string& name, const PageRows& of, Fields* fields) {
-  const auto& [data, stride_page, stride_row, stride_head, columns, groups_of_page] = of;
+  const auto& [data, stride_page, stride_row, stride_head, columns, groups_of_page, page_rows,
+               row_rows, head_rows] = of;
   fields->add(name + "_pages, " + name + "_stride_page, " + name + "_stride_row, " + name +
-                  "_stride_head, " + name + "_columns, " + name + "_groups_of_page",
-              data, stride_page, stride_row, stride_head, columns, groups_of_page);
+                  "_stride_head, " + name + "_columns, " + name + "_groups_of_page, " + name +
+                  "_page_rows, " + name + "_row_rows, " + name + "_head_rows",
+              data, stride_page, stride_row, stride_head, columns, groups_of_page, page_rows,
+              row_rows, head_rows);
 }
 
 void add_page_table(const PageParams& pages, Fields* fields) {

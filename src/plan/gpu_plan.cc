@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
 
 #include "core/rounding.h"
 #include "plan/key_parts.h"
@@ -259,6 +260,23 @@ int packed_rows(int group) { return static_cast<int>(std::bit_ceil(static_cast<u
 
 int64_t rows_of_key_head(const AttentionProblem& p) {
   return p.seqlen_q * packed_rows(packable_group(p));
+}
+
+std::optional<GatheredRows> gathered_rows(const AttentionProblem& p, const Strides& strides,
+                                          int64_t columns) {
+  constexpr int64_t kMostRows = (int64_t{1} << 31) - 1;  // one past them is a coordinate, too
+  const int64_t extents[] = {p.num_pages, p.page_size, p.heads_kv};
+  const int64_t distances[] = {strides.batch, strides.seqlen, strides.head};
+  int64_t unit = 0, last = 0;
+  for (int i = 0; i < 3; ++i) {
+    if (extents[i] <= 1) continue;
+    unit = std::gcd(unit, distances[i]);
+    last += (extents[i] - 1) * distances[i];
+  }
+  if (unit == 0) unit = (columns + 7) / 8 * 8;
+  if (unit < columns || unit % 8 != 0 || unit * kElementBytes >= kMaxStrideBytes) return {};
+  if (last / unit >= kMostRows) return {};
+  return GatheredRows{unit, last / unit + 1};
 }
 
 Pages pages_of(const AttentionProblem& p) {

@@ -37,6 +37,15 @@ int64_t rows_of_key_head(const AttentionProblem& problem);
 // How kernels read the problem's keys; whether boxes may be groups is the kernel's own affair.
 Pages pages_of(const AttentionProblem& problem);
 
+// The matrix of whose rows every row of pages is one, for TMA's gathers (Pages::kGathers): its rows
+// are `unit` elements apart. nullopt where rows overlap in it, or are more than TMA counts.
+struct GatheredRows {
+  int64_t unit;
+  int64_t count;
+};
+std::optional<GatheredRows> gathered_rows(const AttentionProblem& problem, const Strides& strides,
+                                          int64_t columns);
+
 // `forced` counts where the shape and the problem allow it.
 TileSchedule choose_schedule(const AttentionProblem& problem, const DeviceSpec& device,
                              const LaunchShape& shape, std::optional<TileSource> forced);

@@ -27,7 +27,8 @@ const char* enumerator(Element element) {
 const char* enumerator(Pages pages) {
   if (pages == Pages::kNone) return "fa4::Pages::kNone";
   if (pages == Pages::kGroups) return "fa4::Pages::kGroups";
-  return pages == Pages::kBoxes ? "fa4::Pages::kBoxes" : "fa4::Pages::kRows";
+  if (pages == Pages::kBoxes) return "fa4::Pages::kBoxes";
+  return pages == Pages::kGathers ? "fa4::Pages::kGathers" : "fa4::Pages::kRows";
 }
 
 std::string head_dims(int head_dim, int head_dim_v) {
@@ -43,6 +44,7 @@ const char* suffix_of(Pages pages) {
     case Pages::kBoxes: return "_pages";
     case Pages::kGroups: return "_page_groups";
     case Pages::kRows: return "_page_rows";
+    case Pages::kGathers: return "_page_gathers";
   }
   return "";
 }

@@ -31,6 +31,10 @@ Sm100ForwardSpec plan_sm100(const AttentionProblem& p, const DeviceSpec& device,
       is_cut ? traits_of(part_row_of(p), device.architecture, element_of(p), p.transforms_scores())
              : traits_of(row_of(p), device.architecture, element_of(p), p.transforms_scores());
   spec.traits.pages = pages_of(p);
+  if (spec.traits.pages == Pages::kRows && gathered_rows(p, p.k, p.head_dim) &&
+      gathered_rows(p, p.v, p.head_dim_v)) {
+    spec.traits.pages = Pages::kGathers;
+  }
   spec.traits.out_f32 = !is_cut && p.out_dtype == DType::kF32;
   spec.schedule = is_cut ? choose_part_schedule(p, device, spec.shape(), spec.parts)
                          : choose_schedule(p, device, spec.shape(), forced);

@@ -289,21 +289,20 @@ TEST_F(Pages, OfPackedQueries) {
 }
 
 // Heads outside a page's rows, K beside V in each page, pages a row apart, which no groups of rows
-// count, and pages of V farther apart than those of K.
+// count, pages of V farther apart than those of K, and pages 16 bytes apart, which are no rows of a
+// matrix that TMA could gather from.
 TEST_F(Pages, OfOtherStrides) {
   for (const int64_t page_size : {16, 24, 3}) {
     for (const int64_t dim : {64, 128}) {
       const int64_t row = kKeyHeads * dim, page = page_size * row;
       const Strides heads_first{page, dim, page_size * dim}, beside{2 * page, row, dim},
           heads_first_beside{2 * page, dim, page_size * dim}, row_apart{page + row, row, dim},
-          far_apart{3 * page, row, dim};
+          far_apart{3 * page, row, dim}, a_little_apart{page + 8, row, dim};
       const struct {
         Strides k, v;
-      } cases[] = {{heads_first, heads_first},
-                   {beside, beside},
-                   {heads_first_beside, heads_first_beside},
-                   {row_apart, row_apart},
-                   {beside, far_apart}};
+      } cases[] = {
+          {heads_first, heads_first}, {beside, beside},    {heads_first_beside, heads_first_beside},
+          {row_apart, row_apart},     {beside, far_apart}, {a_little_apart, a_little_apart}};
       for (const auto& [k, v] : cases) {
         SCOPED_TRACE(testing::Message() << page_size << " x " << dim << ", strides " << k.batch
                                         << " " << k.seqlen << ", " << v.batch);

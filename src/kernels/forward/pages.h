@@ -6,10 +6,11 @@
 namespace fa4 {
 
 enum class Pages {
-  kNone,    // they do not: rows of a tensor, one after the other
-  kBoxes,   // TMA takes boxes of 8 rows or more out of a page, a slab of them at a time
-  kGroups,  // likewise, all slabs at a time: groups of 8 rows lie at equal distances in all pages
-  kRows,    // threads copy them row by row: a page may have any size
+  kNone,     // they do not: rows of a tensor, one after the other
+  kBoxes,    // TMA takes boxes of 8 rows or more out of a page, a slab of them at a time
+  kGroups,   // likewise, all slabs at a time: groups of 8 rows lie at equal distances in all pages
+  kRows,     // threads copy them row by row: a page may have any size
+  kGathers,  // likewise, by TMA, four rows at a time (Blackwell): they are rows of one matrix
 };
 
 constexpr int greatest_common_divisor(int a, int b) {

@@ -112,6 +112,9 @@ struct PageRows {
   int64_t stride_head;
   int32_t columns;
   int32_t groups_of_page;  // Pages::kGroups: how far pages lie apart, in groups of 8 rows
+  // Pages::kGathers: how far pages, a page's rows and heads lie apart, in rows of the matrix that
+  // TMA sees, which has one wherever a row may begin.
+  int32_t page_rows, row_rows, head_rows;
 };
 
 // Where keys and values lie that are in pages. Key j of those that all sequences share, the first

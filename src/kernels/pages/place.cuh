@@ -66,6 +66,15 @@ __device__ inline int64_t simple_address_of(const PageParams& pages, const PageR
                                    row * static_cast<uint32_t>(rows.stride_row * kElementBytes));
 }
 
+// That of the matrix out of which TMA gathers (Pages::kGathers), which is a row of the head's; one
+// behind all for a key that is not there: TMA reads zeros.
+__device__ inline int gathered_row_of(const PageParams& pages, const PageRows& rows, int head,
+                                      const PagePlace& place) {
+  if (place.row < 0) return 0x7fffffff;
+  return clamped_page(pages, place) * rows.page_rows + place.row * rows.row_rows +
+         head * rows.head_rows;
+}
+
 // num_pages for a key that is not there: TMA reads zeros.
 __device__ inline int page_of(const PageParams& pages, const PagePlace& place) {
   return place.row < 0 ? pages.num_pages : clamped_page(pages, place);

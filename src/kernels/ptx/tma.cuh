@@ -85,6 +85,20 @@ __device__ inline void cp_async_bulk_tensor_4d_load_pair(SmemAddr to, const Tens
       : "memory");
 }
 
+// cp.async.bulk.tensor.2d.shared::cluster.global.tile::gather4.mbarrier::complete_tx::bytes
+// [dstMem], [tensorMap, {column, row0, row1, row2, row3}], [mbar];  rows outside are zeros
+// PTX ISA, "cp.async.bulk.tensor", sm_100a
+__device__ inline void cp_async_bulk_tensor_2d_gather4_load(SmemAddr to, const TensorMap* map,
+                                                            SmemAddr barrier, int column,
+                                                            const int (&rows)[4]) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile::gather4.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(to.value),
+      "l"(map), "r"(barrier.value), "r"(column), "r"(rows[0]), "r"(rows[1]), "r"(rows[2]),
+      "r"(rows[3])
+      : "memory");
+}
+
 // cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [dstMem], [tensorMap,
 // coords], [mbar];
 // PTX ISA, "cp.async.bulk.tensor", sm_90

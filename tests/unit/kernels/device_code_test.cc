@@ -120,9 +120,9 @@ TEST_F(DeviceCode, APairAllocatesTensorMemoryWhenBothCtasRun) {
   EXPECT_LT(wait, allocate);
 }
 
-// Those of pages whose rows threads copy, which are compiled on first use: the build sees that the
-// prebuilt ones spill nothing.
-TEST_F(DeviceCode, CopiesOfRowsSpillNoRegister) {
+// Those of pages of any size, whose rows threads copy or TMA gathers, which are compiled on first
+// use: the build sees that the prebuilt ones spill nothing.
+TEST_F(DeviceCode, RowsOfPagesSpillNoRegister) {
   const struct {
     int64_t seqlen_q, head_dim, head_dim_v;
     DType kv_dtype;
@@ -131,8 +131,10 @@ TEST_F(DeviceCode, CopiesOfRowsSpillNoRegister) {
                 {512, 128, 128, DType::kE4M3}, {512, 192, 128, DType::kE4M3},
                 {512, 256, 256, DType::kE4M3}, {512, 64, 64, DType::kBF16},
                 {512, 192, 128, DType::kBF16}, {512, 256, 256, DType::kBF16}};
-  for (const DeviceSpec& device : emulated_specs()) {
+  const auto check = [&](const DeviceSpec& device, const char* pages, int64_t between_pages) {
     for (const auto& [seqlen_q, head_dim, head_dim_v, kv_dtype] : shapes) {
+      const bool is_quantised = kv_dtype == DType::kE4M3;
+      if (between_pages > 0 && is_quantised) continue;
       ProblemDesc d;
       d.batch = 8;
       d.heads_q = 16;
@@ -145,12 +147,20 @@ TEST_F(DeviceCode, CopiesOfRowsSpillNoRegister) {
       d.causal = d.has_seqused_k = true;
       d.layout_kv = Layout::kPaged;
       d.page_size = 1;
+      d.k = {2 * head_dim + between_pages, 2 * head_dim, head_dim};
+      d.v = {2 * head_dim_v + between_pages, 2 * head_dim_v, head_dim_v};
       const ForwardPlan plan = plan_forward(AttentionProblem::make(d), device);
       const KernelSource& source = plan.steps.at(0).source;
-      EXPECT_NE(source.display_name.find("page_rows"), std::string::npos) << source.display_name;
+      const char* expected = is_quantised ? "page_rows" : pages;
+      EXPECT_NE(source.display_name.find(expected), std::string::npos) << source.display_name;
       const KernelImage image = NvrtcCompiler::get().compile(source, device.architecture);
       EXPECT_EQ(image.resources.spill_bytes, 0) << source.display_name;
     }
+  };
+  for (const DeviceSpec& device : emulated_specs()) {
+    const bool gathers = device.architecture == "sm_100a";
+    check(device, gathers ? "page_gathers" : "page_rows", 0);
+    if (gathers) check(device, "page_rows", 8);
   }
 }
 

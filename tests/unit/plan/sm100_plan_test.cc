@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "core/error.h"
+#include "plan/gpu_plan.h"
 #include "plan/sm100_tuning.h"
 #include "problems.h"
 #include "verify/rounding.h"
@@ -391,6 +392,60 @@ TEST(Sm100Plan, PackedSequencesGoByACounter) {
   const ForwardPlan plan = plan_of(d);
   EXPECT_EQ(std::get<Sm100ForwardSpec>(plan.main).schedule.source, TileSource::kCounter);
   EXPECT_EQ(plan.workspace.bytes(), 256u);
+}
+
+// Rows of pages of any size are gathered where all begin at multiples of a distance that is no less
+// than a row.
+TEST(Sm100Plan, RowsOfPagesAreGatheredWhereTheyAreRowsOfAMatrix) {
+  constexpr int64_t kPage = 5, kRow = 16 * 128, kPages = 1000;
+  const auto spec = [&](const Strides& strides) {
+    ProblemDesc d = dense(128);
+    d.layout_kv = Layout::kPaged;
+    d.page_size = kPage;
+    d.num_pages = kPages;
+    d.pages_per_seq = d.seqlen_k;
+    d.has_seqused_k = true;
+    d.k = d.v = strides;
+    return d;
+  };
+  const struct {
+    const char* what;
+    Strides strides;
+    Pages pages;
+    int64_t unit, count;
+  } cases[] = {
+      {"rows before heads", {kPage * kRow, kRow, 128}, Pages::kGathers, 128, kPages * kPage * 16},
+      {"heads before rows",
+       {kPage * kRow, 128, kPage * 128},
+       Pages::kGathers,
+       128,
+       kPages * kPage * 16},
+      {"K and V in one",
+       {2 * kPage * kRow, kRow, 128},
+       Pages::kGathers,
+       128,
+       (2 * (kPages - 1) + 1) * kPage * 16},
+      {"columns between heads",
+       {kPage * 16 * 192, 16 * 192, 192},
+       Pages::kGathers,
+       192,
+       kPages * kPage * 16},
+      {"all heads the same", {kPage * 256, 256, 0}, Pages::kGathers, 256, kPages * kPage},
+      {"pages a little apart", {kPage * kRow + 8, kRow, 128}, Pages::kRows, 0, 0},
+      {"more than TMA counts", {int64_t{1} << 30, kRow, 128}, Pages::kRows, 0, 0},
+  };
+  for (const auto& [what, strides, pages, unit, count] : cases) {
+    const AttentionProblem p = AttentionProblem::make(spec(strides));
+    EXPECT_EQ(spec_of(p).traits.pages, pages) << what;
+    const std::optional<GatheredRows> rows = gathered_rows(p, p.k, p.head_dim);
+    EXPECT_EQ(rows.has_value(), pages == Pages::kGathers) << what;
+    if (!rows) continue;
+    EXPECT_EQ(rows->unit, unit) << what;
+    EXPECT_EQ(rows->count, count) << what;
+  }
+  ProblemDesc d = spec({});
+  d.page_size = 16;
+  EXPECT_EQ(spec_of(d).traits.pages, Pages::kBoxes);
 }
 
 TEST(Sm100Plan, ATileSourceIsForcedWhereItCanBe) {

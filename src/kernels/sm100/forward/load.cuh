@@ -35,7 +35,12 @@ class Loader {
   static constexpr int kQkSlab = slab_columns(T.head_dim);
   static constexpr int kVSlab = slab_columns(v_columns(T));
   using Copier = PageRowCopier<kTileN, 1, slab_columns(T.head_dim), 4>;
-  static constexpr int kPlaces = T.pages == Pages::kRows ? Copier::kPlaces : 1;  // of a lane
+  static constexpr int kGathered = 4;  // rows of a lane's
+  static constexpr int kPlaces = T.pages == Pages::kRows      ? Copier::kPlaces
+                                 : T.pages == Pages::kGathers ? kGathered
+                                                              : 1;  // of a lane
+  // Rows that are not there are zeros in V, too; else a tail is cleared.
+  static constexpr bool kZeroTails = T.pages == Pages::kRows || T.pages == Pages::kGathers;
 
   // What the loads of a tile have in common. Sequences of a packed tensor are one batch to TMA.
   __device__ void find_places() {
@@ -98,21 +103,26 @@ class Loader {
     const int32_t* entries = page_entries(p.pages, tile.work.batch, kv_head);
 #pragma unroll
     for (int i = 0; i < kPlaces; ++i) {
-      const int row = T.pages == Pages::kRows
-                          ? copier().row_of(i)
-                          : static_cast<int>(threadIdx.x % 32) * p.pages.box_rows;
-      places[i] = page_place(p.pages, entries, tile.work.seqlen_k, n * kTileN + row);
+      places[i] = page_place(p.pages, entries, tile.work.seqlen_k, n * kTileN + row_of_place(i));
     }
   }
 
-  // Out of pages, behind what the elected lane announced: a box a lane. Or copies, that nobody
-  // announces.
+  // Of the block.
+  __device__ int row_of_place(int i) const {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    if constexpr (T.pages == Pages::kRows) return copier().row_of(i);
+    if constexpr (T.pages == Pages::kGathers) return lane * kGathered + i;
+    return lane * p.pages.box_rows;
+  }
+
+  // Out of pages, behind what the elected lane announced: a box a lane, or four rows. Or copies,
+  // that nobody announces.
   template <int kColumns>
   __device__ void load_pages(int n, const TensorMap& map, const PageRows& rows, int to,
                              ptx::SmemAddr barrier) const {
     constexpr int kSlab = slab_columns(kColumns), kRowBytes = kSlab * kElementBytes;
     if constexpr (T.pages == Pages::kBoxes) {
-      const int row = static_cast<int>(threadIdx.x % 32) * p.pages.box_rows;
+      const int row = row_of_place(0);
       if (row < kTileN) {
         const int page = page_of(p.pages, places[0]), row_of_page = max(places[0].row, 0);
 #pragma unroll
@@ -120,6 +130,19 @@ class Loader {
           load(c.smem_address(to + (slab * kTileN + row) * kRowBytes), map, barrier, slab * kSlab,
                kv_head, row_of_page, page);
         }
+      }
+      __syncwarp();
+    } else if constexpr (T.pages == Pages::kGathers) {
+      int gathered[kGathered];
+#pragma unroll
+      for (int i = 0; i < kGathered; ++i) {
+        gathered[i] = gathered_row_of(p.pages, rows, kv_head, places[i]);
+      }
+#pragma unroll
+      for (int slab = 0; slab < num_slabs(kColumns); ++slab) {
+        ptx::cp_async_bulk_tensor_2d_gather4_load(
+            c.smem_address(to + (slab * kTileN + row_of_place(0)) * kRowBytes), &map, barrier,
+            slab * kSlab, gathered);
       }
       __syncwarp();
     } else {
@@ -163,7 +186,7 @@ class Loader {
   // A block of V, or this CTA's columns of it. Rows past the sequence's end may hold anything where
   // TMA does not fill them with zeros.
   __device__ void load_v(int n) {
-    const bool clear = T.pages != Pages::kRows && n == cut_block;
+    const bool clear = !kZeroTails && n == cut_block;
     c.wait(kKvEmpty, kv.stage, kv.phase ^ 1);
     if (T.pages != Pages::kRows && ptx::elect_sync()) {
       const ptx::SmemAddr barrier = clear ? c.barrier(kVRaw) : c.barrier(kKvFull, kv.stage);
