@@ -72,20 +72,15 @@ PageRows page_rows(const AttentionProblem& p, const void* data, const Strides& s
   const int64_t per_element = elements_per_16_bits(p);
   const int64_t stride_row = p.page_size == 1 ? strides.batch : strides.seqlen;
   const int64_t group = pages_of(p) == Pages::kBoxes ? kGroupRows * strides.seqlen : 0;
-  const std::optional<GatheredRows> gathered =
-      pages_of(p) == Pages::kRows ? gathered_rows(p, strides, columns) : std::nullopt;
-  const auto in_rows = [&](int64_t stride) {
-    return static_cast<int32_t>(gathered ? stride / gathered->unit : 0);
-  };
   return {.data = data,
           .stride_page = strides.batch / per_element,
           .stride_row = stride_row / per_element,
           .stride_head = strides.head / per_element,
           .columns = static_cast<int32_t>(columns / per_element),
           .groups_of_page = static_cast<int32_t>(group > 0 ? strides.batch / group : 0),
-          .page_rows = in_rows(strides.batch),
-          .row_rows = in_rows(strides.seqlen),
-          .head_rows = in_rows(strides.head)};
+          .page_rows = 0,  // these three with the map of the matrix
+          .row_rows = 0,
+          .head_rows = 0};
 }
 
 DescaleRows descale_rows(const AttentionProblem& p, const float* data, const Strides& strides) {

@@ -76,8 +76,10 @@ class GpuForwardOp final : public ForwardOp {
       encode_group_map("k", args.k, p.k, p.head_dim, shape.k_columns, box_rows, &params.maps.k);
       encode_group_map("v", args.v, p.v, p.head_dim_v, shape.v_columns, box_rows, &params.maps.v);
     } else if (shape.pages == Pages::kGathers) {
-      encode_gather_map("k", args.k, p.k, p.head_dim, shape.k_columns, &params.maps.k);
-      encode_gather_map("v", args.v, p.v, p.head_dim_v, shape.v_columns, &params.maps.v);
+      encode_gather_map("k", args.k, p.k, p.head_dim, shape.k_columns, &params.maps.k,
+                        &params.pages.k);
+      encode_gather_map("v", args.v, p.v, p.head_dim_v, shape.v_columns, &params.maps.v,
+                        &params.pages.v);
     } else {
       const bool in_boxes = shape.pages == Pages::kBoxes;
       encode_key_map("k", args.k, p.k, p.head_dim, shape.k_columns,
@@ -136,12 +138,16 @@ class GpuForwardOp final : public ForwardOp {
     gpu_.encode({name, data, p.dtype, slab, slab, axes}, map);
   }
 
-  // Of rows that TMA gathers (Pages::kGathers): a box is one of them.
+  // Of rows that TMA gathers (Pages::kGathers): a box is one of them. `rows` is told where they
+  // are.
   void encode_gather_map(const char* name, const void* data, const Strides& strides,
-                         int64_t columns, int slab, TensorMap* map) const {
+                         int64_t columns, int slab, TensorMap* map, PageRows* rows) const {
     const AttentionProblem& p = plan_.problem;
-    const GatheredRows rows = gathered_rows(p, strides, columns).value();
-    const TensorAxis axes[] = {{rows.count, rows.unit, 1}};
+    const GatheredRows matrix = gathered_rows(p, strides, columns).value();
+    rows->page_rows = static_cast<int32_t>(strides.batch / matrix.unit);
+    rows->row_rows = static_cast<int32_t>(strides.seqlen / matrix.unit);
+    rows->head_rows = static_cast<int32_t>(strides.head / matrix.unit);
+    const TensorAxis axes[] = {{matrix.count, matrix.unit, 1}};
     gpu_.encode({name, data, p.dtype, columns, slab, axes}, map);
   }
 

@@ -273,7 +273,7 @@ std::optional<GatheredRows> gathered_rows(const AttentionProblem& p, const Strid
     unit = std::gcd(unit, distances[i]);
     last += (extents[i] - 1) * distances[i];
   }
-  if (unit == 0) unit = (columns + 7) / 8 * 8;
+  if (unit == 0) unit = columns;
   if (unit < columns || unit % 8 != 0 || unit * kElementBytes >= kMaxStrideBytes) return {};
   if (last / unit >= kMostRows) return {};
   return GatheredRows{unit, last / unit + 1};

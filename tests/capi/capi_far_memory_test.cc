@@ -170,7 +170,7 @@ TEST_P(FarMemory, SequencesOfADenseBatch) {
   EXPECT_FALSE(all_zero(results[0]));
 }
 
-// Out of keys and values, the same, on these pages of the cache.
+// Attention over pages of a cache, whose rows are keys and values at once.
 class FarPages : public FarMemory {
  protected:
   void fill(uint16_t* cache, const std::vector<int32_t>& table, int64_t page_size) {

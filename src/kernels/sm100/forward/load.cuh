@@ -35,7 +35,7 @@ class Loader {
   static constexpr int kQkSlab = slab_columns(T.head_dim);
   static constexpr int kVSlab = slab_columns(v_columns(T));
   using Copier = PageRowCopier<kTileN, 1, slab_columns(T.head_dim), 4>;
-  static constexpr int kGathered = 4;  // rows of a lane's
+  static constexpr int kGathered = 4;  // rows that a lane asks for at once
   static constexpr int kPlaces = T.pages == Pages::kRows      ? Copier::kPlaces
                                  : T.pages == Pages::kGathers ? kGathered
                                                               : 1;  // of a lane
