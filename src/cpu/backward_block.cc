@@ -152,8 +152,8 @@ void HeadBlocks::store_dq(int64_t m) const {
   const TensorRows dq(p.dq, view_, head_, group);
   const auto* sums = at<float>(part(m, context_.scratch.dq));
   for (int r = 0; r < num_rows(m); ++r) {
-    store_row(p.grad_dtype, sums + r * context_.scratch.dq_columns, p.scale, p.head_dim,
-              context_.args.dq, dq.offset(first_row + r));
+    store_row(context_.spec.isa, p.grad_dtype, sums + r * context_.scratch.dq_columns, p.scale,
+              p.head_dim, context_.args.dq, dq.offset(first_row + r));
   }
 }
 

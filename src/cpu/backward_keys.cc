@@ -232,7 +232,7 @@ class KeyTask {
       for (int64_t d = 0; d < dim; ++d) row[d] = sums[sum_at(j, d, columns)];
       const int64_t offset = blocks_.view().key_offset(strides) +
                              (job.first_key + j) * strides.seqlen + blocks_.head() * strides.head;
-      store_row(p.grad_dtype, row, factor, dim, to, offset);
+      store_row(context_.spec.isa, p.grad_dtype, row, factor, dim, to, offset);
     };
     for (int64_t j = 0; j < count_; ++j) {
       store(job.dk, job.dq_columns, j, p.scale, p.head_dim, context_.args.dk, p.dk);

@@ -2,8 +2,9 @@
 
 namespace fa4::internal {
 
-void store_row(DType dtype, const float* sums, float factor, int64_t dim, void* data,
+void store_row(CpuIsa isa, DType dtype, const float* sums, float factor, int64_t dim, void* data,
                int64_t offset) {
+  if (has_avx512(isa)) return store_row_avx512(dtype, sums, factor, dim, data, offset);
   if (dtype == DType::kF32) {
     float* to = static_cast<float*>(data) + offset;
     for (int64_t d = 0; d < dim; ++d) to[d] = sums[d] * factor;

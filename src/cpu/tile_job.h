@@ -66,13 +66,13 @@ struct TileJob {
   double softcap_scale;    // softcap on: times a product: 2 log2(e) times the argument of tanh
   float scale_log2;        // times a product: the score in powers of two; > 0
   float softcap_log2;      // softcap on: times tanh: the score in powers of two; 0: off
-  const RowRange* ranges;  // num_rows
+  const RowRange* ranges;  // num_rows; neither end falls from a row to the next
   int64_t first_block, end_block;
   LoadBlock load_block;
   bool blocks_persist;  // what load_block returned stays valid after its next call
   void* context;        // of load_block
   const void* q;        // num_rows packed rows
-  float* s;             // tile_m x tile_n; AMX: two panels of 32 x 64
+  float* s;             // tile_m x tile_n; AMX: 32 x 64, 32 columns behind the others
   void* p;              // tile_m x tile_n, bf16 or float; AMX: two items of 32 x tile_n
   float* o;             // tile_m x head_dim_v, the sums
   float* row_max;       // num_rows

@@ -61,8 +61,9 @@ void finish_row_of(const KeySource& source, int64_t row, bool sees_keys, const R
   const int64_t i = row / group, h = source.kv_head * group + row % group;
   const float sink = p.has_sink ? load_as_float(p.sink_dtype, context.args.sink, h) : 0.0f;
   const RowEnd end = finish_row(sums.max, sums.sum, sees_keys, p.has_sink ? &sink : nullptr);
-  store_row(p.out_dtype, sums.o, end.out_scale * source.value_unit(), p.head_dim_v,
-            context.args.out, source.view.offset_out + i * p.out.seqlen + h * p.out.head);
+  store_row(context.spec.isa, p.out_dtype, sums.o, end.out_scale * source.value_unit(),
+            p.head_dim_v, context.args.out,
+            source.view.offset_out + i * p.out.seqlen + h * p.out.head);
   if (context.args.lse != nullptr) {
     context.args.lse[source.view.lse_offset + h * source.view.lse_head_stride + i] = end.lse;
   }

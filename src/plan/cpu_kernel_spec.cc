@@ -118,6 +118,19 @@ bool has_isa(const CpuFeatures& f, CpuIsa isa) {
   return false;
 }
 
+bool has_avx512(CpuIsa isa) {
+  switch (isa) {
+    case CpuIsa::kScalar:
+    case CpuIsa::kAvx2:
+    case CpuIsa::kAmxModel: return false;
+    case CpuIsa::kAvx512:
+    case CpuIsa::kAvx512Bf16:
+    case CpuIsa::kAvx512Fp16:
+    case CpuIsa::kAmxBf16: return true;
+  }
+  return false;
+}
+
 bool isa_supports(CpuIsa isa, DType dtype) {
   switch (isa) {
     case CpuIsa::kScalar:

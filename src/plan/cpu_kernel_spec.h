@@ -37,6 +37,8 @@ struct CpuKernelSpec {
 
 // Whether `device` has what `isa` needs.
 bool has_isa(const CpuFeatures& features, CpuIsa isa);
+// Whether a path is built with AVX-512.
+bool has_avx512(CpuIsa isa);
 // Whether `isa` has a kernel for `dtype`.
 bool isa_supports(CpuIsa isa, DType dtype);
 

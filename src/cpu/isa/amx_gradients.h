@@ -75,7 +75,7 @@ class Gradients {
     Path::store_pairs(rows.ds_pairs + pair_at, rows.ds_pairs + second + pair_at, low, high);
   }
 
-  SoftmaxConstants<Path, kBf16Exp2Degree> constants_;
+  SoftmaxConstants<Path> constants_;
 };
 
 }  // namespace

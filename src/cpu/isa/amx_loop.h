@@ -2,13 +2,15 @@
 // unit.
 //
 // An item is 32 rows of the tile against one block of keys. Its scores are made and used a panel of
-// 64 keys at a time, so that they never leave L1. While a panel's softmax runs, the tile unit gets
-// the next panel's products (QK) and a share of the products of the item before (PV): the
-// instructions lie mixed in program order, a row of softmax after every few products, and the
+// 64 keys at a time, half of it after the other, so that they never leave L1: a half's new scores
+// take the place of those that the softmax has done with. While a panel's softmax runs, the tile
+// unit gets a share of the products of the item before (PV) and then the next panel's (QK): the
+// instructions lie mixed in program order, two rows of softmax after every few products, and the
 // core's window overlaps them.
 //
-//   tile unit    QK 0 | QK 1 PV'  | QK 2 PV'  | QK 3 PV'  | QK" 0 PV' | ...
-//   vector unit       | softmax 0 | softmax 1 | softmax 2 | softmax 3 | ...
+//   tile unit    QK 0 | PV'     QK 1    | PV'     QK 2    | PV'     QK 3    | PV'     QK" 0 | ...
+//   scores       a  b |       > a   > b |       > a   > b |       > a   > b |       > a   > b
+//   vector unit       | soft a  soft b  | soft a  soft b  | soft a  soft b  | soft a  soft b  | ...
 //
 // Nothing in the softmax's rows is a call: its constants stay in registers across the products.
 #pragma once
@@ -33,7 +35,7 @@ struct AmxItem {
   int num_panels() const { return (end - first) / kPanel; }
 };
 
-template <class Tiles, class Path, int kDegree, bool kDescales>
+template <class Tiles, class Path, bool kDescales>
 class AmxLoop {
  public:
   explicit AmxLoop(TileJob& job)
@@ -60,37 +62,43 @@ class AmxLoop {
   using P = typename Path::P;
   using F = typename Path::F;
 
-  // The softmax of one panel, a row after every few products. All it needs stays in registers.
+  // The softmax of half a panel, two rows after every few products. All it needs stays in
+  // registers.
   struct Softmax {
     Softmax(float scale, float limit) : constants(scale, limit) {}
 
     FA4_INLINE void step() {
-      credit += kItemRows;
+      credit += kItemRows / 2;
       while (credit >= products && next < rows) {
         credit -= products;
-        next_row();
+        next_rows();
       }
     }
     FA4_INLINE void finish() {
-      while (next < rows) next_row();
+      while (next < rows) next_rows();
     }
-    FA4_INLINE void next_row() {
-      const F total = constants.template probabilities<kDescales>(scores, Path::set1(maxima[next]),
-                                                                  descales, probabilities);
-      if (__builtin_expect(Path::any_above(total, constants.limit), 0)) {
-        failed |= 1u << next;
+    // Behind an odd number of rows comes one that nobody asks for.
+    FA4_INLINE void next_rows() {
+      const F first = row(0), second = row(1);
+      if (__builtin_expect(Path::any_above(Path::add(first, second), constants.limit), 0)) {
+        unsettled |= 3u << next;
       } else {
-        Path::store(sums, Path::add(Path::load(sums), total));
+        Path::store(sums, Path::add(Path::load(sums), first));
+        Path::store(sums + Path::kLanes, Path::add(Path::load(sums + Path::kLanes), second));
       }
-      ++next;
-      scores += kPanel;
-      probabilities += kStep;
-      sums += Path::kLanes;
+      next += 2;
+      scores += 2 * kStep;
+      probabilities += 2 * kStep;
+      sums += 2 * Path::kLanes;
+    }
+    FA4_INLINE F row(int i) const {
+      return constants.template probabilities<kDescales>(
+          scores + i * kStep, Path::set1(maxima[next + i]), descales, probabilities + i * kStep);
     }
 
-    SoftmaxConstants<Path, kDegree> constants;
+    SoftmaxConstants<Path> constants;
     int products = 0, rows = 0, next = 0, credit = 0;
-    uint32_t failed = 0;  // rows that need another maximum
+    uint32_t unsettled = 0;  // rows whose sums have not been added, since one of two is too large
     const float* scores = nullptr;
     const float* maxima = nullptr;
     const float* descales = nullptr;
@@ -110,19 +118,13 @@ class AmxLoop {
     item.group = group;
     item.block = block;
     item.kv = kv;
-    int first = job_.tile_n, end = 0;
-    item.all_see_end = job_.tile_n;
-    for (int r = group * kItemRows; r < end_row(group); ++r) {
-      const int row_first = column_of(job_.ranges[r].begin, block);
-      const int row_end = column_of(job_.ranges[r].end, block);
-      if (row_first > item.all_see_first) item.all_see_first = row_first;
-      if (row_end < item.all_see_end) item.all_see_end = row_end;
-      if (row_first >= row_end) continue;
-      if (row_first < first) first = row_first;
-      if (row_end > end) end = row_end;
-    }
-    item.first = first / kPanel * kPanel;
-    item.end = (end + kPanel - 1) / kPanel * kPanel;
+    // Of rows in order neither end of what they see comes before that of the row before.
+    const RowRange& top = job_.ranges[group * kItemRows];
+    const RowRange& bottom = job_.ranges[end_row(group) - 1];
+    item.all_see_first = column_of(bottom.begin, block);
+    item.all_see_end = column_of(top.end, block);
+    item.first = column_of(top.begin, block) / kPanel * kPanel;
+    item.end = (column_of(bottom.end, block) + kPanel - 1) / kPanel * kPanel;
     item.parity = next_parity_;
     if (item.first < item.end) next_parity_ ^= 1;
     return item;
@@ -157,40 +159,61 @@ class AmxLoop {
     for (int i = 0; i < 2; ++i) advance(AmxItem{});
   }
 
-  // The softmax of one panel, beside values up to `end_chunk` and the scores of another panel.
+  // The softmax of one panel, beside values up to `end_chunk` and the scores of another panel. Each
+  // half's new scores come behind its softmax, and the first half's long before the next segment
+  // wants them.
   void segment(const AmxItem& soft, int panel, int end_chunk, const AmxItem& keys, int key_panel) {
-    int products = 0;
-    if (weighted_.valid) {
-      products += 4 * (end_chunk - next_chunk_) * ((weighted_.end - weighted_.first) / kStep);
+    const bool has_values = next_chunk_ < end_chunk;
+    const int of_keys = keys.valid ? 4 * (job_.head_dim / kStep) : 0;  // half a panel
+    const int of_values =
+        has_values ? 4 * (end_chunk - next_chunk_) * ((weighted_.end - weighted_.first) / kStep)
+                   : 0;
+    Softmax first(begin_softmax(soft, panel, 0, has_values ? of_values : of_keys));
+    for (; next_chunk_ < end_chunk; ++next_chunk_) add_values(next_chunk_ * kStep, first);
+    if (!has_values && keys.valid) multiply_keys(keys, key_panel, 0, first);
+    settle(first, soft, panel, 0);
+    Softmax second(begin_softmax(soft, panel, 1, has_values ? 2 * of_keys : of_keys));
+    if (keys.valid) {
+      if (has_values) multiply_keys(keys, key_panel, 0, second);
+      tiles_.store_sums(scores(0), kStep * 4);
+      multiply_keys(keys, key_panel, 1, second);
     }
-    if (keys.valid) products += 4 * (kPanel / kStep) * (job_.head_dim / kStep);
-    Softmax softmax(begin_softmax(soft, panel, products));
-    // Scores first: they have left the tile unit when the next panel's softmax wants them.
-    if (keys.valid) multiply_keys(keys, key_panel, softmax);
-    for (; next_chunk_ < end_chunk; ++next_chunk_) add_values(next_chunk_ * kStep, softmax);
-    softmax.finish();
-    if (softmax.failed != 0) move_maxima(soft, panel, softmax.failed);
+    settle(second, soft, panel, 1);
+    if (keys.valid) tiles_.store_sums(scores(1), kStep * 4);
   }
 
   int num_chunks() const { return weighted_.valid ? job_.head_dim_v / kStep : 0; }
 
-  FA4_INLINE void multiply_keys(const AmxItem& item, int panel, Softmax& softmax) {
+  // Leaves half a panel's scores in the tile unit. Between them half of the sums that
+  // the next values are added to are asked for: their tiles would wait for L2.
+  FA4_INLINE void multiply_keys(const AmxItem& item, int panel, int half, Softmax& softmax) {
     const int units = job_.head_dim / 2;
     const int64_t panel_stride = int64_t{units} * 16;
-    const uint32_t* q =
-        static_cast<const uint32_t*>(job_.q) + int64_t{item.group} * kItemRows * units;
-    const uint32_t* k =
-        static_cast<const uint32_t*>(item.kv.k) + (item.first + panel * kPanel) / 16 * panel_stride;
-    score_slot_ ^= 1;
-    float* s = scores(score_slot_);
-    for (int n = 0; n < kPanel; n += kStep) {
-      tiles_.zero_sums();
-      for (int u = 0; u < units; u += 16) {
-        tiles_.multiply(q + u * kItemRows, k + n / 16 * panel_stride + u * 16, panel_stride,
-                        [&softmax] { softmax.step(); });
-      }
-      tiles_.store_sums(s + n, kPanel * 4);
+    const auto* q = static_cast<const uint32_t*>(job_.q) + int64_t{item.group} * kItemRows * units;
+    const auto* k =
+        static_cast<const uint32_t*>(item.kv.k) + column(item, panel, half) / 16 * panel_stride;
+    const float* sums = next_sums() + half * (kItemRows / 2) * job_.head_dim_v;
+    tiles_.zero_sums();
+    for (int u = 0; u < units; u += 16) {
+      tiles_.multiply(q + u * kItemRows, k + u * 16, panel_stride, [&softmax] { softmax.step(); });
+      if (u < 64) ask_for_rows(sums + u / 4 * job_.head_dim_v);
     }
+  }
+
+  // Four rows of kStep sums.
+  FA4_INLINE void ask_for_rows(const float* sums) const {
+    for (int i = 0; i < 4; ++i, sums += job_.head_dim_v) {
+      __builtin_prefetch(sums);
+      __builtin_prefetch(sums + kStep / 2);
+    }
+  }
+  const float* next_sums() const {
+    const bool is_last = next_chunk_ == num_chunks();
+    const int group = is_last ? scored_.group : weighted_.group;
+    return value_sums(group) + (is_last ? 0 : next_chunk_ * kStep);
+  }
+  float* value_sums(int group) const {
+    return job_.o + int64_t{group} * kItemRows * job_.head_dim_v;
   }
 
   FA4_INLINE void add_values(int d, Softmax& softmax) {
@@ -199,7 +222,7 @@ class AmxLoop {
     const auto* p = reinterpret_cast<const uint32_t*>(probabilities(item));
     const uint32_t* v = static_cast<const uint32_t*>(item.kv.v) + d / 16 * panel_stride;
     const int64_t o_row_bytes = int64_t{job_.head_dim_v} * 4;
-    float* o = job_.o + int64_t{item.group} * kItemRows * job_.head_dim_v + d;
+    float* o = value_sums(item.group) + d;
     tiles_.load_sums(o, o_row_bytes);
     for (int n = item.first; n < item.end; n += kStep) {
       tiles_.multiply(p + n / 2 * kItemRows, v + n / 2 * 16, panel_stride,
@@ -208,65 +231,78 @@ class AmxLoop {
     tiles_.store_sums(o, o_row_bytes);
   }
 
-  float* scores(int slot) { return job_.s + slot * kItemRows * kPanel; }
+  float* scores(int half) { return job_.s + half * kItemRows * kStep; }
   P* probabilities(const AmxItem& item) {
     return static_cast<P*>(job_.p) + int64_t{item.parity} * kItemRows * job_.tile_n;
   }
+  static int column(const AmxItem& item, int panel, int half) {
+    return item.first + panel * kPanel + half * kStep;
+  }
 
-  // The softmax of a panel, whose scores were the last to be made, spread over `products`.
-  Softmax begin_softmax(const AmxItem& item, int panel, int products) {
+  // The softmax of half a panel, spread over `products`.
+  Softmax begin_softmax(const AmxItem& item, int panel, int half, int products) {
     Softmax softmax(scale_, limit_);
-    soft_slot_ = score_slot_;
     if (!item.valid) return softmax;
-    const int first_row = item.group * kItemRows, column = item.first + panel * kPanel;
+    const int first_row = item.group * kItemRows, from = column(item, panel, half);
     softmax.products = products;
     softmax.rows = end_row(item.group) - first_row;
-    softmax.scores = scores(soft_slot_);
-    softmax.probabilities = probabilities(item) + column * kItemRows;
+    softmax.scores = scores(half);
+    softmax.probabilities = probabilities(item) + from * kItemRows;
     softmax.sums = job_.row_sum + int64_t{first_row} * Path::kLanes;
     softmax.maxima = job_.row_max + first_row;
-    if constexpr (kDescales) softmax.descales = item.kv.descales.values + column;
-    if (kDescales || job_.softcap_log2 != 0 || column < item.all_see_first ||
-        column + kPanel > item.all_see_end) {
-      prepare_scores(item, column);
+    if constexpr (kDescales) softmax.descales = item.kv.descales.values + from;
+    if (kDescales || job_.softcap_log2 != 0 || from < item.all_see_first ||
+        from + kStep > item.all_see_end) {
+      prepare_scores(item, from, scores(half));
     }
     return softmax;
   }
 
-  __attribute__((noinline)) void prepare_scores(const AmxItem& item, int column) {
-    const Columns all{0, kPanel, 0, kPanel};
-    for (int r = item.group * kItemRows; r < end_row(item.group); ++r) {
-      float* s = scores(soft_slot_) + r % kItemRows * kPanel;
-      if constexpr (kDescales) descale_scores<Path>(item.kv.descales.keys + column, s, all);
+  __attribute__((noinline)) void prepare_scores(const AmxItem& item, int from, float* s) {
+    const Columns all{0, kStep, 0, kStep};
+    for (int r = item.group * kItemRows; r < end_row(item.group); ++r, s += kStep) {
+      if constexpr (kDescales) descale_scores<Path>(item.kv.descales.keys + from, s, all);
       if (job_.softcap_log2 != 0) cap_scores<Path>(job_, s, all);
-      mask_scores<Path>(s, {0, kPanel, column_of(job_.ranges[r].begin, item.block) - column,
-                            column_of(job_.ranges[r].end, item.block) - column});
+      mask_scores<Path>(s, {0, kStep, column_of(job_.ranges[r].begin, item.block) - from,
+                            column_of(job_.ranges[r].end, item.block) - from});
     }
   }
 
-  // Of the rows in `failed`: the maximum moves, what was computed with the old one is scaled, and
-  // the panel's probabilities are computed again.
-  __attribute__((noinline)) void move_maxima(const AmxItem& item, int panel, uint32_t failed) {
-    const SoftmaxConstants<Path, kDegree> constants(scale_, limit_);
-    const int before = panel * kPanel;
-    const float* descales = kDescales ? item.kv.descales.values + item.first + before : nullptr;
-    for (int i = 0; i < kItemRows; ++i) {
-      if ((failed >> i & 1u) == 0) continue;
-      const int64_t row = int64_t{item.group} * kItemRows + i;
-      const float* s = scores(soft_slot_) + i * kPanel;
-      P* p = probabilities(item) + item.first * kItemRows + i * kStep;
-      float* sum = job_.row_sum + row * Path::kLanes;
-      float& row_max = job_.row_max[row];
-      const float factor = move_maximum<Path>(s, scale_, row_max);
-      if (factor != 1.0f) {
-        Path::store(sum, Path::mul(Path::load(sum), Path::set1(factor)));
-        scale_probabilities<Path>(p, panel, factor);
-        pending_[i] *= factor;
-        any_pending_ = true;
+  // The rest of the softmax; behind it the half's scores are done with.
+  FA4_INLINE void settle(Softmax& softmax, const AmxItem& item, int panel, int half) {
+    softmax.finish();
+    if (softmax.unsettled != 0) move_maxima(item, panel, half, softmax.unsettled);
+  }
+
+  // Of the rows in `unsettled`: where the sum is too large the maximum moves, what was computed
+  // with the old one is scaled, and the half's probabilities are computed again.
+  __attribute__((noinline)) void move_maxima(const AmxItem& item, int panel, int half,
+                                             uint32_t unsettled) {
+    const SoftmaxConstants<Path> constants(scale_, limit_);
+    const int first_row = item.group * kItemRows, from = column(item, panel, half);
+    const float* descales = kDescales ? item.kv.descales.values + from : nullptr;
+    for (int i = 0; i < end_row(item.group) - first_row; ++i) {
+      if ((unsettled >> i & 1u) == 0) continue;
+      const float* s = scores(half) + i * kStep;
+      P* p = probabilities(item) + i * kStep;
+      float* sum = job_.row_sum + int64_t{first_row + i} * Path::kLanes;
+      float& row_max = job_.row_max[first_row + i];
+      const auto find = [&](float subtracted) {
+        return constants.template probabilities<kDescales>(s, Path::set1(subtracted), descales,
+                                                           p + from * kItemRows);
+      };
+      auto total = find(row_max);
+      if (Path::any_above(total, constants.limit)) {
+        const float factor = move_maximum<Path>(s, scale_, row_max);
+        if (factor != 1.0f) {
+          Path::store(sum, Path::mul(Path::load(sum), Path::set1(factor)));
+          scale_probabilities<Path>(p + item.first * kItemRows, (from - item.first) / kStep,
+                                    factor);
+          pending_[i] *= factor;
+          any_pending_ = true;
+        }
+        total = find(row_max == -__builtin_inff() ? 0.0f : row_max);
       }
-      const float subtracted = row_max == -__builtin_inff() ? 0.0f : row_max;
-      const auto total = constants.template probabilities<kDescales>(
-          s, Path::set1(subtracted), descales, p + before * kItemRows);
       Path::store(sum, Path::add(Path::load(sum), total));
     }
   }
@@ -277,7 +313,7 @@ class AmxLoop {
     any_pending_ = false;
     for (int i = 0; i < kItemRows; ++i) {
       if (pending_[i] == 1.0f) continue;
-      float* o = job_.o + (int64_t{weighted_.group} * kItemRows + i) * job_.head_dim_v;
+      float* o = value_sums(weighted_.group) + int64_t{i} * job_.head_dim_v;
       const auto factor = Path::set1(pending_[i]);
       for (int d = 0; d < job_.head_dim_v; d += Path::kLanes) {
         Path::store(o + d, Path::mul(Path::load(o + d), factor));
@@ -291,16 +327,15 @@ class AmxLoop {
   const float scale_, limit_;
   AmxItem scored_, weighted_;
   int next_parity_ = 0;
-  int score_slot_ = 0, soft_slot_ = 0;  // the panel of scores made last; that of the softmax
-  int next_chunk_ = 0;                  // of weighted_
+  int next_chunk_ = 0;  // of weighted_
   float pending_[kItemRows];
   bool any_pending_ = false;
 };
 
 template <class Tiles, class Path>
 void run_amx(TileJob& job) {
-  if (job.has_descales) return AmxLoop<Tiles, Path, kBf16Exp2Degree, true>(job).run();
-  AmxLoop<Tiles, Path, kBf16Exp2Degree, false>(job).run();
+  if (job.has_descales) return AmxLoop<Tiles, Path, true>(job).run();
+  AmxLoop<Tiles, Path, false>(job).run();
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
-// The online softmax of the AMX path: a row of one panel of scores at a time.
+// The online softmax of the AMX path: a row of half a panel of scores at a time.
 //
-// A row's maximum is set by its first panel and kept while the probabilities stay small enough. It
-// is their sums that are looked at, so that a panel takes no pass for its maximum. A row decides
+// A row's maximum is set by its first scores and kept while the probabilities stay small enough. It
+// is their sums that are looked at, so that scores take no pass for their maximum. A row decides
 // alone: what other rows see changes none of its bits.
 #pragma once
 
@@ -17,81 +17,75 @@ namespace {
 
 constexpr int kItemRows = 32;  // of two tiles
 constexpr int kStep = 32;      // columns of two B panels; bf16 of one A tile row
-constexpr int kPanel = 64;     // columns of the scores under way
+constexpr int kPanel = 64;     // columns of the scores under way, kStep of them a half
 
-// Coefficients of 2^f on [0, 1]: those on [-1/2, 1/2], moved, times the root of 2. The relative
-// error is the same.
-template <int kDegree, int kTerm>
-constexpr double moved_term(int power) {
-  if constexpr (kTerm > kDegree) {
-    return 0;
-  } else {
-    double binomial = 1, shift = 1;
-    for (int i = 0; i < power; ++i) binomial = binomial * (kTerm - i) / (i + 1);
-    for (int i = power; i < kTerm; ++i) shift *= -0.5;
-    const double term = kTerm < power ? 0 : kExp2Coefficient<kDegree, kTerm> * binomial * shift;
-    return term + moved_term<kDegree, kTerm + 1>(power);
-  }
+// 2^f of f in [0, 1) as straight lines, one for each of 32 pieces: at_zero + slope f. A line is the
+// chord of its piece times 1 - h^2/16, h = log(2)/32, which halves the chord's largest error.
+constexpr int kPieces = 32;
+constexpr double power_of_two(double x) {  // x in [0, 1]
+  double term = 1, sum = 1;
+  for (int n = 1; n < 24; ++n) sum += term *= x * 0.6931471805599453 / n;
+  return sum;
 }
-template <int kDegree, int kPower>
-constexpr float kMovedCoefficient =
-    static_cast<float>(1.4142135623730951 * moved_term<kDegree, 0>(kPower));
+struct Exp2Lines {
+  constexpr Exp2Lines() {
+    constexpr double kWidth = 1.0 / kPieces, kStepOfLog = 0.6931471805599453 / kPieces;
+    constexpr double kBelowChord = 1 - kStepOfLog * kStepOfLog / 16;
+    for (int i = 0; i < kPieces; ++i) {
+      const double low = power_of_two(i * kWidth), high = power_of_two((i + 1) * kWidth);
+      slope[i] = static_cast<float>((high - low) / kWidth * kBelowChord);
+      at_zero[i] = static_cast<float>((low - (high - low) * i) * kBelowChord);
+    }
+  }
+  float at_zero[kPieces] = {}, slope[kPieces] = {};
+};
+alignas(64) constexpr Exp2Lines kExp2Lines;
+constexpr float kExp2LinesMaxRelativeError = 3.0e-5f;
 
 // What the exponential of every score needs, in registers.
-template <class V, int kDegree>
+template <class V>
 struct SoftmaxConstants {
   using F = typename V::F;
 
   SoftmaxConstants(float scale, float limit_of_sums)
-      : factor(V::set1(scale)), limit(V::set1(limit_of_sums)) {
-    set_coefficients<0>();
-  }
+      : factor(V::set1(scale)), limit(V::set1(limit_of_sums)) {}
 
   // 2^x; 0 for -infinity, NaN for NaN, infinity from 128 on.
-  F exp2(F x) const {
+  FA4_INLINE F exp2(F x) const {
     const F f = V::fraction(x);
-    F value = coefficients[kDegree];
-#pragma GCC unroll 8
-    for (int power = kDegree - 1; power >= 0; --power) {
-      value = V::fma(value, f, coefficients[power]);
-    }
-    return V::scale_by_floor(value, x);
+    const auto piece = V::piece_of(f);
+    const F line = V::fma(V::look_up(slope, piece), f, V::look_up(at_zero, piece));
+    return V::scale_by_floor(line, x);
   }
 
-  // Probabilities of one row of a panel, stored times the values' descales, and their sums, a lane
-  // each.
+  // Probabilities of one row of half a panel, stored times the values' descales, and their sums, a
+  // lane each.
   template <bool kDescales>
-  F probabilities(const float* s, F subtracted, const float* descales, typename V::P* p) const {
-    static_assert(kPanel == 4 * V::kLanes);
+  FA4_INLINE F probabilities(const float* s, F subtracted, const float* descales,
+                             typename V::P* p) const {
+    static_assert(kStep == 2 * V::kLanes);
     const auto stored = [descales](F x, int vector) {
       if constexpr (!kDescales) return x;
       return V::mul(x, V::load(descales + vector * V::kLanes));
     };
     const F p0 = exp2(V::fms(V::load(s), factor, subtracted));
     const F p1 = exp2(V::fms(V::load(s + V::kLanes), factor, subtracted));
-    const F p2 = exp2(V::fms(V::load(s + 2 * V::kLanes), factor, subtracted));
-    const F p3 = exp2(V::fms(V::load(s + 3 * V::kLanes), factor, subtracted));
     V::store_probabilities(p, stored(p0, 0), stored(p1, 1));
-    V::store_probabilities(p + kItemRows * kStep, stored(p2, 2), stored(p3, 3));
-    return V::add(V::add(p0, p1), V::add(p2, p3));
+    return V::add(p0, p1);
   }
 
-  F coefficients[kDegree + 1];
   F factor, limit;
 
  private:
-  template <int kPower>
-  void set_coefficients() {
-    coefficients[kPower] = V::set1(kMovedCoefficient<kDegree, kPower>);
-    if constexpr (kPower < kDegree) set_coefficients<kPower + 1>();
-  }
+  const typename V::Table at_zero = V::table(kExp2Lines.at_zero);
+  const typename V::Table slope = V::table(kExp2Lines.slope);
 };
 
-// One row's probabilities of `panels` panels, times `factor`.
+// One row's probabilities of `halves` half panels, times `factor`.
 template <class V>
-void scale_probabilities(typename V::P* p, int panels, float factor) {
+void scale_probabilities(typename V::P* p, int halves, float factor) {
   const auto f = V::set1(factor);
-  for (int i = 0; i < panels * kPanel / kStep; ++i, p += kItemRows * kStep) {
+  for (int i = 0; i < halves; ++i, p += kItemRows * kStep) {
     const auto low = V::mul(V::load_probabilities(p), f);
     V::store_probabilities(p, low, V::mul(V::load_probabilities(p + V::kLanes), f));
   }
@@ -101,14 +95,14 @@ void scale_probabilities(typename V::P* p, int panels, float factor) {
 // one has to be multiplied.
 template <class V>
 float move_maximum(const float* s, float scale, float& row_max) {
-  const Columns all{0, kPanel, 0, kPanel};
-  const float panel_max = max_of_scores<V>(s, all) * scale, old = row_max;
+  const Columns all{0, kStep, 0, kStep};
+  const float half_max = max_of_scores<V>(s, all) * scale, old = row_max;
   if (old == -__builtin_inff()) {
-    row_max = first_maximum(panel_max);
+    row_max = first_maximum(half_max);
     return 1.0f;
   }
-  if (!(panel_max > old)) return 1.0f;
-  row_max = panel_max;
+  if (!(half_max > old)) return 1.0f;
+  row_max = half_max;
   float factor[V::kLanes];
   V::store(factor, exp2_vector<V, 5>(V::set1(old - row_max)));
   return factor[0];

@@ -38,13 +38,28 @@ struct Avx512Bf16Vec : Avx512Vec {
   }
 };
 
-// For Intel cores, where a fraction and a scaling by a power of two are one instruction each.
+// For Intel cores, where a fraction, a scaling by a power of two and a look-up among 32 floats are
+// one instruction each.
 struct AmxVec : Avx512Bf16Vec {
   static F fms(F a, F b, F c) { return _mm512_fmsub_ps(a, b, c); }
-  // x - floor(x); 0 of an infinity.
+  // x - floor(x), rounded down, so that it is below 1; 0 of an infinity.
   static F fraction(F x) { return _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF); }
   // x times 2^floor(power).
   static F scale_by_floor(F x, F power) { return _mm512_scalef_ps(x, power); }
+  // 32 floats in registers, and which of 32 pieces of [0, 1) a lane lies in: what is added leaves
+  // it in the last five bits, and no other bit counts.
+  struct Table {
+    F low, high;
+  };
+  using Piece = __m512i;
+  static Table table(const float* p) { return {load(p), load(p + kLanes)}; }
+  static Piece piece_of(F f) {
+    return _mm512_castps_si512(
+        _mm512_add_round_ps(f, _mm512_set1_ps(0x1p18f), _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC));
+  }
+  static F look_up(const Table& table, Piece piece) {
+    return _mm512_permutex2var_ps(table.low, piece, table.high);
+  }
   // Whether a lane is above its limit, or NaN.
   static bool any_above(F x, F limit) { return _mm512_cmp_ps_mask(x, limit, _CMP_NLE_UQ) != 0; }
 };

@@ -66,12 +66,31 @@ struct PlainVec {
     });
   }
   static F fms(const F& a, const F& b, const F& c) { return sub(mul(a, b), c); }
-  // x - floor(x); 0 of an infinity.
+  // x - floor(x), rounded down, so that it is below 1; 0 of an infinity.
   static F fraction(const F& x) {
     return each([&](int i) {
       const bool infinite = x.lane[i] - x.lane[i] != 0 && x.lane[i] == x.lane[i];
-      return infinite ? 0.0f : x.lane[i] - __builtin_floorf(x.lane[i]);
+      const float f = infinite ? 0.0f : x.lane[i] - __builtin_floorf(x.lane[i]);
+      return f >= 1.0f ? 0x1.fffffep-1f : f;
     });
+  }
+  // 32 floats, and which of 32 pieces of [0, 1) a lane lies in; 0 of a NaN.
+  struct Table {
+    const float* p;
+  };
+  struct Piece {
+    int lane[kLanes];
+  };
+  static Table table(const float* p) { return {p}; }
+  static Piece piece_of(const F& f) {
+    Piece piece;
+    for (int i = 0; i < kLanes; ++i) {
+      piece.lane[i] = f.lane[i] >= 0 ? static_cast<int>(f.lane[i] * 32) : 0;
+    }
+    return piece;
+  }
+  static F look_up(const Table& table, const Piece& piece) {
+    return each([&](int i) { return table.p[piece.lane[i]]; });
   }
   // x times 2^floor(power).
   static F scale_by_floor(const F& x, const F& power) {
