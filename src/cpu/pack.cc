@@ -1,5 +1,7 @@
 #include "cpu/pack.h"
 
+#include <emmintrin.h>
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -65,51 +67,78 @@ void row_units(DType dtype, const void* data, int64_t offset, int64_t dim, int64
 }
 
 // Replaces what is not finite by 0; true when there was any.
-template <class T>
-bool clear_nonfinite(T* row, int64_t dim, T exponent) {
-  T worst = 0;
+bool clear_nonfinite(uint32_t* floats, int64_t dim) {
+  constexpr uint32_t kExponent = 0x7f800000u;
+  uint32_t any = 0;
   for (int64_t d = 0; d < dim; ++d) {
-    const bool bad = (row[d] & exponent) == exponent;
-    worst |= static_cast<T>(bad);
-    row[d] = bad ? T{0} : row[d];
+    const bool bad = (floats[d] & kExponent) == kExponent;
+    any |= static_cast<uint32_t>(bad);
+    floats[d] = bad ? 0u : floats[d];
   }
-  return worst != 0;
+  return any != 0;
 }
 
-// Two rows of bf16 side by side, as pairs: panels of `lanes` columns.
-void interleave_rows(const uint16_t* low, const uint16_t* high, int64_t padded, int lanes,
-                     int64_t panel_stride, uint32_t* to) {
-  for (int64_t d = 0; d < padded; d += lanes, to += panel_stride) {
-    for (int j = 0; j < lanes; ++j) {
-      to[j] = low[d + j] | static_cast<uint32_t>(high[d + j]) << 16;
-    }
-  }
+__m128i load_128(const void* p) { return _mm_loadu_si128(static_cast<const __m128i*>(p)); }
+void store_128(uint32_t* p, __m128i x) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), x); }
+
+// 4 x 4 units, those from byte `at` of four rows on: they become four columns of a panel of
+// `lanes`.
+void transpose_four(const char* const* rows, int64_t at, int lanes, uint32_t* to) {
+  const __m128i row0 = load_128(rows[0] + at), row1 = load_128(rows[1] + at);
+  const __m128i row2 = load_128(rows[2] + at), row3 = load_128(rows[3] + at);
+  const __m128i low01 = _mm_unpacklo_epi32(row0, row1), low23 = _mm_unpacklo_epi32(row2, row3);
+  const __m128i high01 = _mm_unpackhi_epi32(row0, row1), high23 = _mm_unpackhi_epi32(row2, row3);
+  store_128(to, _mm_unpacklo_epi64(low01, low23));
+  store_128(to + lanes, _mm_unpackhi_epi64(low01, low23));
+  store_128(to + 2 * lanes, _mm_unpacklo_epi64(high01, high23));
+  store_128(to + 3 * lanes, _mm_unpackhi_epi64(high01, high23));
 }
 
-bool load_bf16_row(const BlockSource& source, int n, uint16_t* row) {
+// Row n of a block as units: where it lies if it is made of them, else in `copy`.
+const char* units_of_row(const BlockSource& source, int n, int pair, uint32_t* copy) {
   if (n >= source.count) {
-    std::fill_n(row, source.padded, uint16_t{0});
-    return false;
+    std::fill_n(copy, source.padded / pair, 0u);
+    return reinterpret_cast<const char*>(copy);
   }
   const int64_t offset = source.rows.offset(source.first + n);
-  if (source.dtype == DType::kE4M3) {
-    const uint8_t* from = static_cast<const uint8_t*>(source.data) + offset;
-    for (int64_t d = 0; d < source.dim; ++d) row[d] = kBf16OfE4M3[from[d]];
-  } else {
-    std::copy_n(static_cast<const uint16_t*>(source.data) + offset, source.dim, row);
+  const DType of_units = pair == 2 ? DType::kBF16 : DType::kF32;
+  if (source.dtype == of_units && source.dim == source.padded) {
+    return static_cast<const char*>(source.data) + offset * size_of(of_units);
   }
-  std::fill(row + source.dim, row + source.padded, uint16_t{0});
-  return clear_nonfinite<uint16_t>(row, source.dim, 0x7f80u);
+  row_units(source.dtype, source.data, offset, source.dim, source.padded, pair, copy);
+  return reinterpret_cast<const char*>(copy);
+}
+
+// Two rows of bf16 side by side, as pairs: panels of `lanes` columns, a multiple of 8. What is not
+// finite becomes 0; true when there was any.
+bool interleave_rows(const char* low, const char* high, int64_t padded, int lanes,
+                     int64_t panel_stride, uint32_t* to) {
+  const __m128i exponent = _mm_set1_epi16(0x7f80);
+  __m128i any = _mm_setzero_si128();
+  const auto finite = [&](const char* from) {
+    const __m128i x = load_128(from);
+    const __m128i bad = _mm_cmpeq_epi16(_mm_and_si128(x, exponent), exponent);
+    any = _mm_or_si128(any, bad);
+    return _mm_andnot_si128(bad, x);
+  };
+  for (int64_t d = 0; d < padded; d += lanes, to += panel_stride) {
+    for (int j = 0; j < lanes; j += 8) {
+      const __m128i first = finite(low + (d + j) * 2), second = finite(high + (d + j) * 2);
+      store_128(to + j, _mm_unpacklo_epi16(first, second));
+      store_128(to + j + 4, _mm_unpackhi_epi16(first, second));
+    }
+  }
+  return _mm_movemask_epi8(any) != 0;
 }
 
 bool pack_value_pairs(const BlockSource& source, int lanes, uint32_t* to) {
   const int64_t panel_stride = static_cast<int64_t>(source.tile_n) / 2 * lanes;
   bool nonfinite = false;
-  uint16_t rows[2][kMaxHeadDim];
-  for (int n = 0; n < source.tile_n; n += 2) {
-    nonfinite |= load_bf16_row(source, n, rows[0]);
-    nonfinite |= load_bf16_row(source, n + 1, rows[1]);
-    interleave_rows(rows[0], rows[1], source.padded, lanes, panel_stride, to + n / 2 * lanes);
+  uint32_t copies[2][kMaxHeadDim / 2];
+  for (int n = 0; n < source.tile_n; n += 2, to += lanes) {
+    const char* low = units_of_row(source, n, 2, copies[0]);
+    const char* high = units_of_row(source, n + 1, 2, copies[1]);
+    nonfinite |= interleave_rows(low, high, source.padded, lanes, panel_stride, to);
   }
   return nonfinite;
 }
@@ -122,7 +151,7 @@ bool pack_value_floats(const BlockSource& source, int lanes, uint32_t* to) {
     if (n < source.count) {
       row_units(source.dtype, source.data, source.rows.offset(source.first + n), source.dim,
                 source.padded, 1, row);
-      nonfinite |= clear_nonfinite<uint32_t>(row, source.dim, 0x7f800000u);
+      nonfinite |= clear_nonfinite(row, source.dim);
     } else {
       std::fill_n(row, source.padded, 0u);
     }
@@ -153,19 +182,16 @@ void pack_keys(const BlockSource& source, const CpuPacking& packing, void* packe
   const int lanes = packing.lanes;
   const int64_t units = source.padded / packing.pair;
   auto* to = static_cast<uint32_t*>(packed);
-  uint32_t rows[16][kMaxHeadDim];
+  uint32_t copies[16][kMaxHeadDim];
+  const char* rows[16];
   for (int panel = 0; panel < source.tile_n; panel += lanes, to += units * lanes) {
     for (int j = 0; j < lanes; ++j) {
-      const int n = panel + j;
-      if (n < source.count) {
-        row_units(source.dtype, source.data, source.rows.offset(source.first + n), source.dim,
-                  source.padded, packing.pair, rows[j]);
-      } else {
-        std::fill_n(rows[j], units, 0u);
-      }
+      rows[j] = units_of_row(source, panel + j, packing.pair, copies[j]);
     }
-    for (int64_t u = 0; u < units; ++u) {
-      for (int j = 0; j < lanes; ++j) to[u * lanes + j] = rows[j][u];
+    for (int64_t u = 0; u < units; u += 4) {  // of 8 elements or more
+      for (int j = 0; j < lanes; j += 4) {
+        transpose_four(rows + j, u * 4, lanes, to + u * lanes + j);
+      }
     }
   }
 }
