@@ -4,6 +4,8 @@
     python3 bench/peers_cpu.py --lib build/release/lib/libfa4.so [--threads 2] [--rounds 5]
         [--seqlen 2048,8192] [--head-dim 64,128] [--causal 0,1] [--heads 4] [--dtype bf16] [--json F]
 
+--lib may be given more than once, as NAME=FILE: builds side by side. Ratios are of the last one.
+
 Both sides run on the same tensors, (batch, seqlen, heads, head_dim) in memory, and PyTorch gets its
 transposed view of them. Each variant is checked against double-precision attention of a few rows
 before it is timed. Rounds are interleaved and their order rotates; a figure is the median.
@@ -47,7 +49,7 @@ class Variant:
         self.seconds.append((time.perf_counter() - start) / count)
 
 
-def ours(library, q, k, v, dtype, causal, threads):
+def ours(name, library, q, k, v, dtype, causal, threads):
     batch, seqlen, heads, head_dim = q.shape
     operation = library.prepare(
         num_threads=threads, dtype=DTYPES[dtype][1], layout_q=fa4_ctypes.DENSE,
@@ -57,7 +59,7 @@ def ours(library, q, k, v, dtype, causal, threads):
     owner, workspace = aligned_buffer(operation.workspace_bytes)
     call = operation.bind(q=q.data_ptr(), k=k.data_ptr(), v=v.data_ptr(), out=out.data_ptr(),
                           workspace=workspace, workspace_bytes=operation.workspace_bytes)
-    return Variant("fa4 " + operation.kernel, lambda keep=(owner, operation): call(), lambda: out)
+    return Variant(name, lambda keep=(owner, operation): call(), lambda: out), operation.kernel
 
 
 def torch_sdpa(q, k, v, causal):
@@ -67,7 +69,7 @@ def torch_sdpa(q, k, v, causal):
     def call():
         box["out"] = scaled_dot_product_attention(qt, kt, vt, is_causal=causal)
 
-    return Variant("torch sdpa", call, lambda: box["out"].transpose(1, 2))
+    return Variant("torch", call, lambda: box["out"].transpose(1, 2))
 
 
 def check(variant, q, k, v, causal, dtype):
@@ -84,21 +86,32 @@ def check(variant, q, k, v, causal, dtype):
                 sys.exit(f"peers_cpu: {variant.name}: head {head}, row {row}: error {error}")
 
 
-def measure(library, args, seqlen, head_dim, causal):
+def measure(libraries, args, seqlen, head_dim, causal):
     torch_dtype = DTYPES[args.dtype][0]
     q, k, v = (torch.randn(args.batch, seqlen, args.heads, head_dim).to(torch_dtype) for _ in range(3))
-    variants = [ours(library, q, k, v, args.dtype, causal, args.threads), torch_sdpa(q, k, v, causal)]
+    variants = []
+    for name, library in libraries.items():
+        variant, kernel = ours(name, library, q, k, v, args.dtype, causal, args.threads)
+        variants.append(variant)
+    variants.append(torch_sdpa(q, k, v, causal))
     for variant in variants:
         check(variant, q, k, v, causal, args.dtype)
     for i in range(args.rounds):
-        for variant in variants[i % 2:] + variants[:i % 2]:
+        first = i % len(variants)
+        for variant in variants[first:] + variants[:first]:
             variant.round()
     pairs = seqlen * (seqlen + 1) / 2 if causal else seqlen * seqlen
     flops = 4.0 * args.batch * args.heads * pairs * head_dim
-    rates = [flops / statistics.median(variant.seconds) * 1e-9 for variant in variants]
+    rates = {v.name: flops / statistics.median(v.seconds) * 1e-9 for v in variants}
+    last = rates[variants[-2].name]
     return {"dtype": args.dtype, "seqlen": seqlen, "head_dim": head_dim, "causal": causal,
-            "threads": args.threads, "kernel": variants[0].name, "fa4_gflops": rates[0],
-            "torch_gflops": rates[1], "ratio": rates[0] / rates[1]}
+            "threads": args.threads, "kernel": kernel, "gflops": rates,
+            "ratios": {name: last / rate for name, rate in rates.items() if name != variants[-2].name}}
+
+
+def named_library(text):
+    name, _, file = text.rpartition("=")
+    return name or "fa4", file
 
 
 def numbers(text):
@@ -107,7 +120,7 @@ def numbers(text):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--lib", required=True)
+    parser.add_argument("--lib", required=True, action="append", type=named_library)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--batch", type=int, default=1)
@@ -120,18 +133,22 @@ def main():
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
-    library = fa4_ctypes.Library(args.lib, "cpu")
+    libraries = {name: fa4_ctypes.Library(file, "cpu") for name, file in args.lib}
     print(f"PyTorch {torch.__version__}, {args.threads} threads, batch {args.batch}, {args.heads} heads")
-    print("| dtype | head_dim | seqlen | causal | fa4 GFLOP/s | torch GFLOP/s | ratio | kernel |")
-    print("|---|---|---|---|---|---|---|---|")
+    others = [*list(libraries)[:-1], "torch"]
+    columns = ["dtype", "head_dim", "seqlen", "causal", *(f"{name} GFLOP/s" for name in [*libraries, "torch"]),
+               *(f"/ {name}" for name in others), "kernel"]
+    print("| " + " | ".join(columns) + " |")
+    print("|---" * len(columns) + "|")
     rows = []
     for head_dim in args.head_dim:
         for seqlen in args.seqlen:
             for causal in args.causal:
-                row = measure(library, args, seqlen, head_dim, bool(causal))
+                row = measure(libraries, args, seqlen, head_dim, bool(causal))
                 rows.append(row)
-                print(f"| {row['dtype']} | {head_dim} | {seqlen} | {causal} | {row['fa4_gflops']:.0f} | "
-                      f"{row['torch_gflops']:.0f} | {row['ratio']:.2f} | {row['kernel']} |", flush=True)
+                cells = [row["dtype"], head_dim, seqlen, causal, *(f"{x:.0f}" for x in row["gflops"].values()),
+                         *(f"{row['ratios'][name]:.2f}" for name in others), row["kernel"]]
+                print("| " + " | ".join(str(cell) for cell in cells) + " |", flush=True)
     if args.json:
         with open(args.json, "w", encoding="utf-8") as file:
             json.dump({"torch": torch.__version__, "rows": rows}, file, indent=1)
