@@ -184,8 +184,8 @@ class AmxLoop {
 
   int num_chunks() const { return weighted_.valid ? job_.head_dim_v / kStep : 0; }
 
-  // Leaves half a panel's scores in the tile unit. Between them half of the sums that
-  // the next values are added to are asked for: their tiles would wait for L2.
+  // Leaves half a panel's scores in the tile unit. Among the products half of the sums that the
+  // next values are added to are asked for: their tiles would wait for L2.
   FA4_INLINE void multiply_keys(const AmxItem& item, int panel, int half, Softmax& softmax) {
     const int units = job_.head_dim / 2;
     const int64_t panel_stride = int64_t{units} * 16;
