@@ -53,6 +53,13 @@ TEST(CpuPeakLoops, ExecuteTheProductsThatTheyAreCountedFor) {
   if (!ran) GTEST_SKIP() << "this machine has no avx2";
 }
 
+TEST(CpuPeakLoops, TilesAddUpNumbers) {
+  if (!has_isa(host_cpu_spec().cpu, CpuIsa::kAmxBf16)) GTEST_SKIP() << "this machine has no amx";
+  const float once = peak_loop_amx(1);
+  EXPECT_NE(once, 0);
+  EXPECT_NEAR(peak_loop_amx(64) / once, 64, 0.01);
+}
+
 TEST(CpuPeakOfPools, ThreadsAddUpAndStayUnpinned) {
   if (!has_isa(host_cpu_spec().cpu, CpuIsa::kAvx2)) GTEST_SKIP() << "this machine has no avx2";
   cpu_set_t before, after;
