@@ -66,18 +66,6 @@ void row_units(DType dtype, const void* data, int64_t offset, int64_t dim, int64
   std::fill(units + dim / pair, units + padded / pair, 0u);
 }
 
-// Replaces what is not finite by 0; true when there was any.
-bool clear_nonfinite(uint32_t* floats, int64_t dim) {
-  constexpr uint32_t kExponent = 0x7f800000u;
-  uint32_t any = 0;
-  for (int64_t d = 0; d < dim; ++d) {
-    const bool bad = (floats[d] & kExponent) == kExponent;
-    any |= static_cast<uint32_t>(bad);
-    floats[d] = bad ? 0u : floats[d];
-  }
-  return any != 0;
-}
-
 __m128i load_128(const void* p) { return _mm_loadu_si128(static_cast<const __m128i*>(p)); }
 void store_128(uint32_t* p, __m128i x) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), x); }
 
@@ -109,57 +97,57 @@ const char* units_of_row(const BlockSource& source, int n, int pair, uint32_t* c
   return reinterpret_cast<const char*>(copy);
 }
 
-// Two rows of bf16 side by side, as pairs: panels of `lanes` columns, a multiple of 8. What is not
-// finite becomes 0; true when there was any.
-bool interleave_rows(const char* low, const char* high, int64_t padded, int lanes,
-                     int64_t panel_stride, uint32_t* to) {
-  const __m128i exponent = _mm_set1_epi16(0x7f80);
-  __m128i any = _mm_setzero_si128();
-  const auto finite = [&](const char* from) {
-    const __m128i x = load_128(from);
-    const __m128i bad = _mm_cmpeq_epi16(_mm_and_si128(x, exponent), exponent);
-    any = _mm_or_si128(any, bad);
+// Loads of bf16 or floats with 0 in place of what is not finite.
+template <int kBits>
+class FiniteElements {
+ public:
+  __m128i load(const char* from) {
+    const __m128i x = load_128(from), bits = _mm_and_si128(x, exponent_);
+    const __m128i bad =
+        kBits == 16 ? _mm_cmpeq_epi16(bits, exponent_) : _mm_cmpeq_epi32(bits, exponent_);
+    any_bad_ = _mm_or_si128(any_bad_, bad);
     return _mm_andnot_si128(bad, x);
-  };
-  for (int64_t d = 0; d < padded; d += lanes, to += panel_stride) {
-    for (int j = 0; j < lanes; j += 8) {
-      const __m128i first = finite(low + (d + j) * 2), second = finite(high + (d + j) * 2);
-      store_128(to + j, _mm_unpacklo_epi16(first, second));
-      store_128(to + j + 4, _mm_unpackhi_epi16(first, second));
-    }
   }
-  return _mm_movemask_epi8(any) != 0;
-}
+  // Whether there was any.
+  bool replaced() const { return _mm_movemask_epi8(any_bad_) != 0; }
+
+ private:
+  const __m128i exponent_ = kBits == 16 ? _mm_set1_epi16(0x7f80) : _mm_set1_epi32(0x7f800000);
+  __m128i any_bad_ = _mm_setzero_si128();
+};
 
 bool pack_value_pairs(const BlockSource& source, int lanes, uint32_t* to) {
   const int64_t panel_stride = static_cast<int64_t>(source.tile_n) / 2 * lanes;
-  bool nonfinite = false;
+  FiniteElements<16> elements;
   uint32_t copies[2][kMaxHeadDim / 2];
   for (int n = 0; n < source.tile_n; n += 2, to += lanes) {
     const char* low = units_of_row(source, n, 2, copies[0]);
     const char* high = units_of_row(source, n + 1, 2, copies[1]);
-    nonfinite |= interleave_rows(low, high, source.padded, lanes, panel_stride, to);
+    uint32_t* pairs = to;
+    for (int64_t d = 0; d < source.padded; d += lanes, pairs += panel_stride) {
+      for (int j = 0; j < lanes; j += 8) {
+        const __m128i first = elements.load(low + (d + j) * 2);
+        const __m128i second = elements.load(high + (d + j) * 2);
+        store_128(pairs + j, _mm_unpacklo_epi16(first, second));
+        store_128(pairs + j + 4, _mm_unpackhi_epi16(first, second));
+      }
+    }
   }
-  return nonfinite;
+  return elements.replaced();
 }
 
 bool pack_value_floats(const BlockSource& source, int lanes, uint32_t* to) {
   const int64_t panel_stride = static_cast<int64_t>(source.tile_n) * lanes;
-  bool nonfinite = false;
-  uint32_t row[kMaxHeadDim];
+  FiniteElements<32> elements;
+  uint32_t copy[kMaxHeadDim];
   for (int n = 0; n < source.tile_n; ++n, to += lanes) {
-    if (n < source.count) {
-      row_units(source.dtype, source.data, source.rows.offset(source.first + n), source.dim,
-                source.padded, 1, row);
-      nonfinite |= clear_nonfinite(row, source.dim);
-    } else {
-      std::fill_n(row, source.padded, 0u);
-    }
-    for (int64_t d = 0; d < source.padded; d += lanes) {
-      std::copy_n(row + d, lanes, to + d / lanes * panel_stride);
+    const char* row = units_of_row(source, n, 1, copy);
+    uint32_t* floats = to;
+    for (int64_t d = 0; d < source.padded; d += lanes, floats += panel_stride) {
+      for (int j = 0; j < lanes; j += 4) store_128(floats + j, elements.load(row + (d + j) * 4));
     }
   }
-  return nonfinite;
+  return elements.replaced();
 }
 
 }  // namespace

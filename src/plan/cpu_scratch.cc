@@ -36,13 +36,14 @@ void lay_out_thread(const AttentionProblem& p, const CpuKernelSpec& spec, const 
   const int64_t tile_m = spec.tile_m, tile_n = spec.tile_n;
   Parts thread;
   scratch.q_offset = thread.add(tile_m * scratch.head_dim_padded * scratch.element_bytes);
-  // In tiles: two panels of scores, and the probabilities of two blocks, are under way.
+  // In tiles: a panel of scores, and the probabilities of two blocks, are under way.
   const bool tiled = packing.tile_rows > 0;
-  const int64_t score_rows = tiled ? 2 * packing.tile_rows : tile_m;
-  scratch.s_offset = thread.add(score_rows * (tiled ? kPanelColumns : tile_n) * 4);
+  const int64_t p_rows = tiled ? 2 * packing.tile_rows : tile_m;
+  scratch.s_offset =
+      thread.add(tiled ? packing.tile_rows * kPanelColumns * 4 : tile_m * tile_n * 4);
   // Float probabilities take the place of their scores.
-  scratch.p_offset = packing.pair == 1 ? scratch.s_offset
-                                       : thread.add(score_rows * tile_n * scratch.element_bytes);
+  scratch.p_offset =
+      packing.pair == 1 ? scratch.s_offset : thread.add(p_rows * tile_n * scratch.element_bytes);
   scratch.o_offset = thread.add(tile_m * scratch.head_dim_v_padded * 4);
   scratch.stats_offset = thread.add(tile_m * (4 * (1 + packing.lanes) + 2 * 8));
   if (spec.heads_per_wave == 0) {

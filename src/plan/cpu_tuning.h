@@ -33,7 +33,7 @@ CpuPacking cpu_packing(CpuIsa isa);
 // The path that runs few rows where they lie, for a device whose best path is `isa`; nothing: none.
 std::optional<CpuIsa> direct_path(CpuIsa isa);
 
-// Scores that a path with tiles keeps: two panels of tile_rows x this.
+// Scores that a path with tiles keeps: a panel of tile_rows x this.
 inline constexpr int kPanelColumns = 64;
 
 // Keys of a block of a direct loop: their values as floats stay in L1.

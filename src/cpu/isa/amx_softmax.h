@@ -23,8 +23,8 @@ constexpr int kPanel = 64;     // columns of the scores under way, kStep of them
 // chord of its piece times 1 - h^2/16, h = log(2)/32, which halves the chord's largest error.
 constexpr int kPieces = 32;
 constexpr double power_of_two(double x) {  // x in [0, 1]
-  double term = 1, sum = 1;
-  for (int n = 1; n < 24; ++n) sum += term *= x * 0.6931471805599453 / n;
+  double sum = 1, power = 1;
+  for (int n = 1; n < 24; ++n) sum += taylor_coefficient(n) * (power *= x);
   return sum;
 }
 struct Exp2Lines {

@@ -18,7 +18,10 @@ void run_backward_block_avx512(BackwardJob& job) { run_backward_block<Avx512Path
 
 void store_row_avx512(DType dtype, const float* sums, float factor, int64_t dim, void* data,
                       int64_t offset) {
-  store_elements(dtype, sums, factor, dim, data, offset);
+  char* to = static_cast<char*>(data) + offset * (dtype == DType::kF32 ? 4 : 2);
+  if (dtype == DType::kF32) return store_elements<DType::kF32>(sums, factor, dim, to);
+  if (dtype == DType::kF16) return store_elements<DType::kF16>(sums, factor, dim, to);
+  store_elements<DType::kBF16>(sums, factor, dim, to);
 }
 
 float peak_loop_avx512(int64_t rounds) { return run_peak_loop<Avx512Path, 24>(rounds); }

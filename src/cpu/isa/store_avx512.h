@@ -37,13 +37,5 @@ void store_elements(const float* sums, float factor, int64_t dim, char* to) {
   }
 }
 
-inline void store_elements(DType dtype, const float* sums, float factor, int64_t dim, void* data,
-                           int64_t offset) {
-  char* to = static_cast<char*>(data) + offset * (dtype == DType::kF32 ? 4 : 2);
-  if (dtype == DType::kF32) return store_elements<DType::kF32>(sums, factor, dim, to);
-  if (dtype == DType::kF16) return store_elements<DType::kF16>(sums, factor, dim, to);
-  store_elements<DType::kBF16>(sums, factor, dim, to);
-}
-
 }  // namespace
 }  // namespace fa4::internal
