@@ -4,6 +4,7 @@ A benchmark says in a Direction what is particular to it; main() does the rest.
 """
 import argparse
 import json
+import math
 import os
 import statistics
 import sys
@@ -222,6 +223,7 @@ def parser_of(direction, description):
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--pause", type=float, default=0.05, help="seconds before each slice")
     parser.add_argument("--spread", type=float, default=1.0, metavar="S", help="the standard deviation of a row's logits (default: 1)")
+    parser.add_argument("--softcap", type=float, default=0.0, metavar="C", help="of every row (default: none); cuDNN has none")
     parser.add_argument("--json", help="write every figure here")
     parser.add_argument("--markdown", help="write the table here")
     if direction.has_deterministic:
@@ -237,6 +239,8 @@ def checked(parser, arguments=None):
         parser.error(f"--rounds {options.rounds} --pause {options.pause}: accepted: 1 or more, 0 or more")
     if not 0 <= options.spread < 1e4:
         parser.error(f"--spread {options.spread}: accepted: 0 to below 10000")
+    if not 0 <= options.softcap < math.inf:
+        parser.error(f"--softcap {options.softcap}: accepted: 0 (off) or more")
     return options
 
 
@@ -244,7 +248,7 @@ def main(direction, options):
     """Measures and reports; the exit status."""
     try:
         paths = parse_libraries(options.lib)
-        problem_rows = parse_rows(options.rows, options.extra, direction.rows)
+        problem_rows = [row._replace(softcap=options.softcap) for row in parse_rows(options.rows, options.extra, direction.rows)]
         peers = direction.load_peers(options.peers, options.fa3, parse_dims(options.fa3_head_dims), options.deterministic)
         libraries = {name: fa4_ctypes.Library(path, "cuda:0") for name, path in paths.items()}
     except (ValueError, OSError, RuntimeError) as problem:

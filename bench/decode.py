@@ -3,7 +3,7 @@
 sequence over dense keys and over keys in pages.
 
     python3 bench/decode.py --lib build/release/lib/libfa4.so [--heads 64:8,32:8] [--sizes 1x1024,8x8192]
-        [--pages 16,128] [--split-keys 0,512] [--planned 131072] [--prefix 4000] [--window 1024] [--mixed] [--e4m3]
+        [--pages 16,128] [--split-keys 0,512] [--planned 131072] [--prefix 4000] [--window 1024] [--softcap 30] [--mixed] [--e4m3]
         [--warm] [--pool 16] [--apart] [--rounds 9] [--pause 0.05] [--fa3 FILE] [--json F] [--markdown F]
     python3 bench/decode.py --lib before=OLD/libfa4.so --lib after=NEW/libfa4.so
     python3 bench/decode.py --lib libfa4.so --heads 8:1 --sizes 8x4500 --pages 16 --prefix 4000
@@ -27,6 +27,8 @@ the first of both.
 less): "window" sees the last ones of all that there are, "only" is a call over the first ones alone, as if
 there were no more. Caches are then 256 MB x keys / window or more, for the L2 cache to serve no window
 either.
+
+--softcap caps the scores of fa4 and FlashAttention-3; cuDNN, which has none, is left out.
 
 --mixed repeats the calls over pages with lengths that differ: "mixed" has sequences of 1 to KEYS keys, drawn
 by a seed, "equal" as many in all, the same for each; the plan is for KEYS keys in both.
@@ -100,7 +102,7 @@ class Caches:
     def __init__(self, heads, size, asked):
         (heads_q, heads_kv), (batch, keys), head_dim = heads, size, asked.head_dim
         self.shape = (heads_q, heads_kv, batch, keys, head_dim)
-        self.prefix, self.window = asked.prefix, asked.window
+        self.prefix, self.window, self.softcap = asked.prefix, asked.window, asked.softcap
         draw = random.Random(f"{batch}x{keys}")
         mixed = [draw.randint(1, keys) for _ in range(batch)]
         self.lengths = dict(mixed=mixed, equal=[round(statistics.mean(mixed))] * batch)
@@ -226,7 +228,7 @@ def fa4(library, caches, reads, split_keys, planned):
     """One call of each cache, and the outputs of the first."""
     heads_q, heads_kv, batch, _, dim = caches.shape
     problem = dict(dtype=fa4_ctypes.BF16, batch=batch, seqlen_q=1, seqlen_k=caches.most_keys(reads.part), heads_q=heads_q,
-                   heads_kv=heads_kv, head_dim=dim, split_keys=split_keys)
+                   heads_kv=heads_kv, head_dim=dim, split_keys=split_keys, softcap=caches.softcap)
     if reads.part == "window":
         problem |= dict(has_window=1, window_left=caches.window - 1, window_right=-1)
     tensors = [dict(k=k.data_ptr(), v=v.data_ptr()) for k, v in zip(caches.k, caches.v)]
@@ -282,7 +284,8 @@ def fa3(caches, page, part=""):
     def run():
         for k, v in zip(caches.k, caches.v):
             k, v = (x.view(-1, page, heads_kv, dim) if page else caches.dense(x) for x in (k, v))
-            out = forward(caches.q, k, v, seqused_k=caches.used[part], is_causal=True, num_splits=0, **more)
+            out = forward(caches.q, k, v, seqused_k=caches.used[part], is_causal=True, softcap=caches.softcap,
+                          num_splits=0, **more)
             caches.end_of_call()
             if not torch.cuda.is_current_stream_capturing():
                 return out[0]
@@ -316,8 +319,11 @@ def share_of_bound(out, caches, reads, rounds_q):
         sequence, head = i * batch // CHECKED % batch, i % heads_kv
         k, v = caches.keys_of(sequence, head, reads)
         q = caches.q[sequence, 0, head * group:(head + 1) * group].float()
-        expected = torch.softmax(q @ k.T / dim**0.5, -1) @ v
-        plain = (torch.softmax((q @ k.T / dim**0.5).bfloat16().float(), -1).bfloat16().float() @ v).bfloat16().float()
+        scores = q @ k.T / dim**0.5
+        if caches.softcap:
+            scores = caches.softcap * torch.tanh(scores / caches.softcap)
+        expected = torch.softmax(scores, -1) @ v
+        plain = (torch.softmax(scores.bfloat16().float(), -1).bfloat16().float() @ v).bfloat16().float()
         bound = 2 * (plain - expected).abs().max() + expected.abs().max() * 2**-8
         if rounds_q:
             bound = expected.abs().max() / 10
@@ -349,7 +355,7 @@ def title_of(name, asked, reads, split=0, planned=0):
 
 def variants_of(libraries, asked, caches):
     """Name → (a function that calls, what it reads)."""
-    made = {"cudnn": (cudnn(caches), Reads())}
+    made = {} if asked.softcap else {"cudnn": (cudnn(caches), Reads())}
     e4m3s = (False, True) if asked.e4m3 else (False,)
     for (name, library), page in itertools.product(libraries.items(), (0, *asked.pages)):
         plans = (0, *asked.planned) if page else (0,)
@@ -400,6 +406,7 @@ def parsed():
     parser.add_argument("--planned", type=numbers, default=[])
     parser.add_argument("--prefix", type=int, default=0)
     parser.add_argument("--window", type=int, default=0)
+    parser.add_argument("--softcap", type=float, default=0.0)
     parser.add_argument("--mixed", action="store_true")
     parser.add_argument("--e4m3", action="store_true")
     parser.add_argument("--warm", action="store_true")

@@ -36,7 +36,8 @@ def problem_of(row, x):
     return dict(dtype=DTYPES[x.q.dtype], layout_q=packed, layout_kv=packed, batch=row.batch, seqlen_q=row.seqlen_q,
                 seqlen_k=row.seqlen_k, heads_q=row.heads_q, heads_kv=row.heads_kv, head_dim=row.head_dim,
                 head_dim_v=row.head_dim_v, total_q=sum(row.lengths), total_k=sum(row.lengths),
-                causal=int(row.causal), has_window=int(row.window >= 0), window_left=left, window_right=right)
+                causal=int(row.causal), has_window=int(row.window >= 0), window_left=left, window_right=right,
+                softcap=row.softcap)
 
 
 def empty_lse(row, x):
@@ -63,8 +64,8 @@ def fa4(library, row, x, deterministic=False):
 
 def refuse_of_sdpa(row):
     """PyTorch's call has no word for these."""
-    if row.lengths or row.window >= 0:
-        raise ValueError("PyTorch's call takes neither windows nor packed sequences")
+    if row.lengths or row.window >= 0 or row.softcap:
+        raise ValueError("PyTorch's call takes neither windows nor packed sequences nor softcap")
     if row.causal and row.seqlen_q != row.seqlen_k:
         raise ValueError("PyTorch's causal mask is not aligned at the last key")
 
@@ -87,10 +88,14 @@ def packed_arguments(row, x):
     return dict(cu_seqlens_q=x.starts, cu_seqlens_k=x.starts, max_seqlen_q=row.seqlen_q, max_seqlen_k=row.seqlen_k)
 
 
+def softcap_argument(row):
+    return dict(softcap=row.softcap) if row.softcap else {}
+
+
 def fa3_arguments(row, x):
     left, right = row.window_sizes()
     return dict(packed_arguments(row, x), softmax_scale=row.head_dim**-0.5, is_causal=row.causal, window_size_left=left,
-                window_size_right=right)
+                window_size_right=right, **softcap_argument(row))
 
 
 def fa3(forward, row, x):
@@ -100,7 +105,8 @@ def fa3(forward, row, x):
 
 def original_arguments(row, x):
     left, right = (None if size < 0 else size for size in row.window_sizes())
-    return dict(packed_arguments(row, x), causal=row.causal, window_size_left=left, window_size_right=right)
+    return dict(packed_arguments(row, x), causal=row.causal, window_size_left=left, window_size_right=right,
+                **softcap_argument(row))
 
 
 def original(interface, row, x):

@@ -39,6 +39,11 @@ def seen_keys(row, first, count, queries, keys, device):
     return seen
 
 
+def capped(row, scores):
+    """Scores under the row's softcap."""
+    return row.softcap * torch.tanh(scores / row.softcap) if row.softcap else scores
+
+
 def gradients(row, q, k, v, dout, rounded):
     """dq of (heads, rows, dim), dk and dv of (1, rows, dim), for one key head; rounded: what each step is rounded by."""
     scale, (_, queries, _), keys = row.head_dim**-0.5, q.shape, k.shape[1]
@@ -48,11 +53,12 @@ def gradients(row, q, k, v, dout, rounded):
         for first in range(0, queries, BLOCK):
             block = slice(first, min(first + BLOCK, queries))
             q_block, dout_block = q[head, block], dout[head, block]
-            scores = rounded(scale * (q_block @ k.T))
+            scores = rounded(capped(row, scale * (q_block @ k.T)))
+            slopes = 1 - (scores / row.softcap) ** 2 if row.softcap else 1
             seen = seen_keys(row, first, q_block.shape[0], queries, keys, q.device)
             p = rounded(torch.softmax(scores.masked_fill_(~seen, -math.inf), -1).nan_to_num_(0.0))  # rows that see nothing
             delta = (dout_block * rounded(p @ v)).sum(-1, keepdim=True)
-            ds = rounded(p * (rounded(dout_block @ v.T) - delta))
+            ds = rounded(p * (rounded(dout_block @ v.T) - delta) * slopes)
             dq[head, block] = scale * (ds @ k)
             dk += scale * (ds.T @ q_block)
             dv += p.T @ dout_block

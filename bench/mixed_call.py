@@ -2,7 +2,7 @@
 """One call that mixes prompts and decoding, as inference engines send at every step, against the two calls apart.
 
     python3 bench/mixed_call.py --lib build/release/lib/libfa4.so [--decoding 64x8192] [--prompts 1x2048] [--heads 64:8]
-        [--head-dim 128] [--page 16] [--e4m3] [--rounds 9] [--pause 0.02] [--fa3 FILE] [--json F]
+        [--head-dim 128] [--softcap 0] [--page 16] [--e4m3] [--rounds 9] [--pause 0.02] [--fa3 FILE] [--json F]
     python3 bench/mixed_call.py --lib before=OLD/libfa4.so --lib after=NEW/libfa4.so
 
 Sequences that decode have one query each and so many keys; prompts have as many queries as keys, causal. Queries are packed,
@@ -33,8 +33,8 @@ CHECKED_ROWS = 256  # the last ones of a prompt
 class Step:
     """What an engine has at one step: sequences that decode, then prompts."""
 
-    def __init__(self, heads, head_dim, page, decoding, prompts, e4m3):
-        (self.heads_q, self.heads_kv), self.head_dim, self.page = heads, head_dim, page
+    def __init__(self, heads, head_dim, softcap, page, decoding, prompts, e4m3):
+        (self.heads_q, self.heads_kv), self.head_dim, self.softcap, self.page = heads, head_dim, softcap, page
         self.decoding, self.prompts = decoding, prompts
         self.queries = [1] * decoding[0] + [prompts[1]] * prompts[0]
         self.keys = [decoding[1]] * decoding[0] + [prompts[1]] * prompts[0]
@@ -67,6 +67,7 @@ def bound(library, step, sequences):
         dtype=fa4_ctypes.BF16, layout_q=fa4_ctypes.PACKED, layout_kv=fa4_ctypes.PAGED, batch=last - first, seqlen_q=max(queries),
         seqlen_k=max(step.keys[sequences]), total_q=rows, heads_q=step.heads_q, heads_kv=step.heads_kv, head_dim=step.head_dim,
         page_size=step.page, num_pages=step.k.shape[0], pages_per_seq=step.table.shape[1], has_seqused_k=1, causal=1,
+        softcap=step.softcap,
         **(dict(kv_dtype=fa4_ctypes.E4M3) if step.e4m3 else {}))
     workspace = torch.empty(max(operation.workspace_bytes, 256), device="cuda", dtype=torch.uint8)
     used, table = step.used[first:last], step.table[first:last]
@@ -99,7 +100,7 @@ def fa3(step):
     def run():
         return torch.ops.flash_attn_3.fwd(step.q, step.k, step.v, cu_seqlens_q=step.starts, seqused_k=step.used,
                                           max_seqlen_q=max(step.queries), max_seqlen_k=step.longest, page_table=step.table,
-                                          is_causal=True, num_splits=0)[0]
+                                          is_causal=True, softcap=step.softcap, num_splits=0)[0]
 
     return run
 
@@ -115,7 +116,10 @@ def share_of_bound(out, step):
         place = (slice(end - rows, end), slice(head * group, (head + 1) * group))
         q, found = (x[place].float().transpose(0, 1) for x in (step.q, out))
         hidden = torch.ones(rows, len(k), device="cuda", dtype=torch.bool).triu(len(k) - rows + 1)
-        scores = (q @ k.T / step.head_dim**0.5).masked_fill(hidden, float("-inf"))
+        scores = q @ k.T / step.head_dim**0.5
+        if step.softcap:
+            scores = step.softcap * torch.tanh(scores / step.softcap)
+        scores = scores.masked_fill(hidden, float("-inf"))
         expected = torch.softmax(scores, -1) @ v
         plain = (torch.softmax(scores.bfloat16().float(), -1).bfloat16().float() @ v).bfloat16().float()
         allowed = 2 * (plain - expected).abs().max() + expected.abs().max() * 2**-8
@@ -153,6 +157,7 @@ def parsed():
     parser.add_argument("--prompts", type=lambda text: pairs_of(text, "x"), default=[(1, 2048)])
     parser.add_argument("--heads", type=lambda text: pairs_of(text, ":"), default=[(64, 8)])
     parser.add_argument("--head-dim", type=int, default=128)
+    parser.add_argument("--softcap", type=float, default=0.0)
     parser.add_argument("--page", type=int, default=16)
     parser.add_argument("--e4m3", action="store_true")
     parser.add_argument("--rounds", type=int, default=9)
@@ -172,7 +177,7 @@ def main():
     for heads in asked.heads:
         for decoding in asked.decoding:
             for prompts in asked.prompts:
-                row = measure(libraries, Step(heads, asked.head_dim, asked.page, decoding, prompts, asked.e4m3), asked)
+                row = measure(libraries, Step(heads, asked.head_dim, asked.softcap, asked.page, decoding, prompts, asked.e4m3), asked)
                 rows.append(dict(heads=heads, decoding=decoding, prompts=prompts, **row))
                 print(f"{heads[0]}:{heads[1]}  {decoding[0]} decode over {decoding[1]} keys, {prompts[0]} prompts of {prompts[1]}")
                 for name, us in row["us"].items():

@@ -4,7 +4,7 @@ Group and bounds are those of gradients.py.
 """
 import math
 
-from gradients import BLOCK, group_of, seen_keys, share_of_bound
+from gradients import BLOCK, capped, group_of, seen_keys, share_of_bound
 
 import torch
 
@@ -18,7 +18,7 @@ def attention(row, q, k, v, rounded):
     for head in range(q.shape[0]):
         for first in range(0, queries, BLOCK):
             q_block = q[head, first:first + BLOCK]
-            scores = rounded(row.head_dim**-0.5 * (q_block @ k[0].T))
+            scores = rounded(capped(row, row.head_dim**-0.5 * (q_block @ k[0].T)))
             seen = seen_keys(row, first, q_block.shape[0], queries, keys, q.device)
             p = rounded(torch.softmax(scores.masked_fill_(~seen, -math.inf), -1).nan_to_num_(0.0))  # rows that see nothing
             out[head, first:first + BLOCK] = p @ v[0]

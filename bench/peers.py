@@ -15,7 +15,7 @@ those take part that are here; one that refuses a row is left out of it, with it
 Rows are 32768 tokens at a hidden size of 2048 (table); other head dimensions, grouped heads, short and odd
 lengths (other); 30 shapes that a seeded generator drew, the same in every run (random); the other head
 dimensions by length, a window, packed sequences (features). --dtype f16 times all variants in f16. Tensors are
-standard normal, and so are logits; --spread S multiplies q by S.
+standard normal, and so are logits; --spread S multiplies q by S. --softcap C caps the logits of every row.
 
 Every variant's out is checked before it is timed: every element is written, and those of the last group
 of heads of the longest sequence are right by the rules of docs/api.md against float32 attention. A wrong

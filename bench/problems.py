@@ -84,6 +84,7 @@ class Row(NamedTuple):
     causal: bool = False
     window: int = -1  # keys before a query's position, and without causal as many after it; -1: all
     lengths: tuple = ()  # of packed sequences
+    softcap: float = 0.0  # 0: off
 
     def sequences(self):
         """(queries, keys) of each sequence."""
@@ -95,7 +96,8 @@ class Row(NamedTuple):
 
     def mask(self):
         window = f"window {self.window}" if self.window >= 0 else ""
-        return " ".join(filter(None, ("causal" if self.causal else "", window))) or "full"
+        mask = " ".join(filter(None, ("causal" if self.causal else "", window))) or "full"
+        return f"{mask} softcap {self.softcap:g}" if self.softcap else mask
 
     def size(self):
         if self.lengths:

@@ -37,7 +37,8 @@ class Decode(BenchTest):
             self.assertIn(word, said.getvalue())
 
     def test_who_takes_part(self):
-        asked = types.SimpleNamespace(pages=[16], split_keys=[0, 512], planned=[], prefix=0, window=0, mixed=False, fa3="fa3.so", e4m3=False)
+        asked = types.SimpleNamespace(pages=[16], split_keys=[0, 512], planned=[], prefix=0, window=0, softcap=0.0, mixed=False, fa3="fa3.so",
+                                      e4m3=False)
         caches = types.SimpleNamespace(shape=(64, 8, 1, 1024, 128))
         self.bench.torch.ops.flash_attn_3 = types.SimpleNamespace(fwd=None)
         made = self.bench.variants_of({"before": 1, "after": 2}, asked, caches)
@@ -67,6 +68,9 @@ class Decode(BenchTest):
         made = self.bench.variants_of({"fa4": 1}, asked, caches)
         self.assertEqual(list(made), ["cudnn", "fa4 dense", "fa4 pages 16", "fa4 pages 16 mixed", "fa4 pages 16 equal", "fa3 dense", "fa3 pages 16",
                                       "fa3 pages 16 mixed", "fa3 pages 16 equal"])
+
+        asked.softcap, asked.mixed = 30.0, False
+        self.assertEqual(list(self.bench.variants_of({"fa4": 1}, asked, caches)), ["fa4 dense", "fa4 pages 16", "fa3 dense", "fa3 pages 16"])
 
     def test_the_table_has_time_rate_and_ratio(self):
         rows = [dict(heads="64:8", batch=1, keys=1024, us={"cudnn": 8.0, "fa4 dense": 6.0}, gb_per_s={"cudnn": 526.0, "fa4 dense": 699.4},

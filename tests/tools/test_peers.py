@@ -65,9 +65,15 @@ class Peers(BenchTest):
         interface = types.SimpleNamespace(_flash_attn_fwd=forward)
         self.assertEqual(calls.original(interface, dense, x)(), ("out",))
         self.assertEqual(told[1], ((1, 2, 3), dict(causal=False, window_size_left=None, window_size_right=None, return_lse=True)))
+        capped = dense._replace(softcap=30.0)
+        self.assertEqual(capped.mask(), "full softcap 30")
+        calls.fa3(forward, capped, x)(), calls.original(interface, capped, x)()
+        self.assertEqual([named["softcap"] for _, named in told[2:]], [30.0, 30.0])
         for text in ("1,6,6,1,1,64,64,1,3", "1,6,7,1,1,64,64,1", "1,6,6,1,1,64,64,0,-1,6"):
             with self.assertRaises(ValueError):
                 calls.cudnn(problems.parse_row(text), x)
+        with self.assertRaisesRegex(ValueError, "nor softcap"):
+            calls.cudnn(capped, x)
         with self.assertRaisesRegex(ValueError, "built for head dimensions 64, 128"):
             calls.load_peers("fa3", None, [64, 128])["fa3"](problems.parse_row("1,64,64,1,1,192,128,0"), None)
 
