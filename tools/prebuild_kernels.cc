@@ -95,21 +95,37 @@ void write(const std::filesystem::path& path, std::string_view bytes) {
   if (!stream.flush()) throw std::runtime_error(fmt::format("cannot write {}", path.string()));
 }
 
-// The image of the same kernel that an earlier job made for bf16, or for another architecture.
+// `text` with `from` once replaced; nullopt: it is not there.
+std::optional<std::string> replaced(std::string text, std::string_view from, std::string_view to) {
+  const size_t at = text.find(from);
+  if (at == std::string::npos) return std::nullopt;
+  return text.replace(at, from.size(), to);
+}
+
+// An image that an earlier job made of nearly the same kernel: for bf16, for another architecture,
+// for keys that no pages hold.
 std::optional<size_t> twin_of(const std::vector<Job>& jobs, size_t i) {
-  static const std::string kF16 = "Element::kF16", kBF16 = "Element::kBF16";
   const Job& job = jobs[i];
-  std::string name = job.source.name_expression;
-  const size_t at = name.find(kF16);
-  const bool is_f16 = at != std::string::npos;
-  if (is_f16) name.replace(at, kF16.size(), kBF16);
-  const auto is_twin = [&](const Job& other) {
-    return other.source.main_file == job.source.main_file && other.source.name_expression == name &&
-           (other.architecture == job.architecture) == is_f16;
+  const std::string& name = job.source.name_expression;
+  const auto earlier = [&](const std::optional<std::string>& of, bool same_architecture) {
+    const auto is_twin = [&](const Job& other) {
+      return other.source.main_file == job.source.main_file && other.source.name_expression == of &&
+             (other.architecture == job.architecture) == same_architecture;
+    };
+    const auto end = jobs.begin() + static_cast<ptrdiff_t>(i);
+    const auto found = std::find_if(jobs.begin(), end, is_twin);
+    return found == end ? std::nullopt : std::optional<size_t>(found - jobs.begin());
   };
-  const auto end = jobs.begin() + static_cast<ptrdiff_t>(i);
-  const auto found = std::find_if(jobs.begin(), end, is_twin);
-  return found == end ? std::nullopt : std::optional<size_t>(found - jobs.begin());
+  if (const auto bf16 = replaced(name, "Element::kF16", "Element::kBF16")) {
+    return earlier(bf16, true);
+  }
+  if (const auto found = earlier(name, false)) return found;
+  for (const char* pages : {"Pages::kBoxes", "Pages::kGroups"}) {
+    if (const auto contiguous = replaced(name, pages, "Pages::kNone")) {
+      return earlier(contiguous, true);
+    }
+  }
+  return std::nullopt;
 }
 
 // The image that each is written as what differs from; its own index: it stands alone. A twin

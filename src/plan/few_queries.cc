@@ -57,7 +57,7 @@ class Model {
       : key_(pages_of(p) == Pages::kRows ? KeyTime{kKeyByRows, kKeyByRows} : key_time(p, device)),
         tile_(p.is_quantised() ? kTileOfBytes : kTile),
         num_sms_(device.num_sms),
-        fewest_sms_(p.is_quantised() ? ceil_div(3 * num_sms_, 5) : ceil_div(num_sms_, 2)) {
+        fewest_sms_(fewest_sms(p, num_sms_)) {
     const int64_t prompts = ceil_div(std::max<int64_t>(p.total_q - p.batch, 1), p.seqlen_q);
     const int64_t heads = p.heads_q / packable_group(p);
     tiles_ = std::clamp<int64_t>(p.batch - prompts, 1, std::max<int64_t>(p.total_q, 1)) * heads;
@@ -91,6 +91,14 @@ class Model {
   }
 
  private:
+  // Prompts may be shorter than the model's, and bytes beside prompts are slower. So is a softcap
+  // of few rows, which with prompts beside it takes 1.3 to 1.6 times as long a key (docs/kernels/
+  // decode_mixed_measured.md, "Softcap").
+  static int fewest_sms(const AttentionProblem& p, int num_sms) {
+    if (p.softcap > 0) return p.head_dim <= 128 ? num_sms : ceil_div(7 * num_sms, 10);
+    return p.is_quantised() ? ceil_div(3 * num_sms, 5) : ceil_div(num_sms, 2);
+  }
+
   // Where the launch of few ends last, SMs are idle: that counts a little more.
   static constexpr double kLate = 1.1;
 
@@ -112,7 +120,7 @@ class Model {
   KeyTime key_;
   double tile_;
   int num_sms_;
-  int fewest_sms_;  // prompts may be shorter, and bytes beside prompts are slower than the model's
+  int fewest_sms_;
   int64_t tiles_, most_tiles_;  // with as few prompts as may be, and none
   int64_t keys_;
   double of_prompts_;  // of one SM

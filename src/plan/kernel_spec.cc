@@ -259,7 +259,7 @@ void add_sm90_forward(Element element, std::vector<PrebuiltKernel>* kernels) {
   for (const Sm90PartRow& row : sm90_part_rows()) {
     add_once({combine_source(element, row.head_dim_v), 0}, kernels);
     add(traits_of(row, element, false));
-    if (row.whole_tiles) add(whole_traits_of(row, element));
+    for (const bool softcap : {false, true}) add(whole_traits_of(row, element, softcap));
   }
 }
 

@@ -30,8 +30,9 @@ sm90::FwdTraits traits_of_whole_tiles(const AttentionProblem& p) {
   if (p.is_quantised()) {
     return traits_of(*bytes_row_of(p), element_of(p), p.transforms_scores());
   }
-  return has_shape_of_parts(p) ? whole_traits_of(part_row_of(p), element_of(p))
-                               : traits_of(row_of(p), element_of(p), p.transforms_scores());
+  return has_shape_of_parts(p)
+             ? whole_traits_of(part_row_of(p), element_of(p), p.transforms_scores())
+             : traits_of(row_of(p), element_of(p), p.transforms_scores());
 }
 
 // Whether one dimension counts the groups of 8 rows of all pages: TMA has five, and the others are
@@ -86,10 +87,7 @@ bool takes_bytes(const AttentionProblem& p, const DeviceSpec& device) {
          !choose_key_parts(p, device).are_cut();
 }
 
-bool has_shape_of_parts(const AttentionProblem& p) {
-  return !p.is_quantised() && has_few_rows(p) && part_row_of(p).whole_tiles &&
-         !p.transforms_scores();
-}
+bool has_shape_of_parts(const AttentionProblem& p) { return !p.is_quantised() && has_few_rows(p); }
 
 Sm90ForwardSpec plan_sm90(const AttentionProblem& p, const DeviceSpec& device,
                           std::optional<TileSource> forced) {

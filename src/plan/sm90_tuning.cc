@@ -86,14 +86,12 @@ constexpr std::array kRows = {
 constexpr std::array kPartRows = {
     Sm90PartRow{
         .head_dim = 64, .head_dim_v = 64, .tile_n = 128, .q_slots = 2, .kv_stages = 3,
-        .whole_tiles = true,
         .reason = "96 KB of keys and values under way: of more the first ones come later"},
     Sm90PartRow{
         .head_dim = 96, .head_dim_v = 96, .tile_n = 64, .q_slots = 2, .kv_stages = 5,
         .reason = "120 KB of keys and values under way: of more the first ones come later"},
     Sm90PartRow{
         .head_dim = 128, .head_dim_v = 128, .tile_n = 128, .q_slots = 2, .kv_stages = 2,
-        .whole_tiles = true,
         .reason = "128 KB under way: 0.98 x the time of five stages of 64 keys"},
     Sm90PartRow{
         .head_dim = 192, .head_dim_v = 128, .tile_n = 64, .q_slots = 2, .kv_stages = 4,
@@ -187,9 +185,11 @@ sm90::FwdTraits traits_of(const Sm90PartRow& row, Element element, bool softcap)
   return traits;
 }
 
-sm90::FwdTraits whole_traits_of(const Sm90PartRow& row, Element element) {
-  sm90::FwdTraits traits = traits_of(row, element, false);
+// Out takes the place of Q, so that the next Q takes another.
+sm90::FwdTraits whole_traits_of(const Sm90PartRow& row, Element element, bool softcap) {
+  sm90::FwdTraits traits = traits_of(row, element, softcap);
   traits.parts = false;
+  traits.q_slots = 2;
   return traits;
 }
 

@@ -42,22 +42,19 @@ std::span<const Sm90BytesRow> sm90_bytes_rows();
 const Sm90BytesRow* find_sm90_bytes_row(int64_t head_dim, int64_t head_dim_v);
 sm90::FwdTraits traits_of(const Sm90BytesRow& row, Element element, bool softcap);
 
-// The shapes of the kernels that take parts of the keys of 64 rows: deep rings, since they wait for
-// memory.
+// The shapes of the kernels of at most 64 rows, for parts of their keys and for all of them: deep
+// rings, since they wait for memory.
 struct Sm90PartRow {
   int head_dim;
   int head_dim_v;
   int tile_n;
   int q_slots;
   int kv_stages;
-  // Uncut tiles of at most 64 rows take this shape too: in the library's room for kernels are those
-  // of the most common head dimensions.
-  bool whole_tiles = false;
   const char* reason;
 };
 std::span<const Sm90PartRow> sm90_part_rows();
 const Sm90PartRow* find_sm90_part_row(int64_t head_dim, int64_t head_dim_v);
 sm90::FwdTraits traits_of(const Sm90PartRow& row, Element element, bool softcap);
-sm90::FwdTraits whole_traits_of(const Sm90PartRow& row, Element element);
+sm90::FwdTraits whole_traits_of(const Sm90PartRow& row, Element element, bool softcap);
 
 }  // namespace fa4::internal

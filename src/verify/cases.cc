@@ -275,8 +275,8 @@ Case make_uncut_case(int64_t index, uint64_t seed) {
   Case c;
   ProblemDesc& d = c.desc;
   d.dtype = index % 2 == 0 ? DType::kBF16 : DType::kF16;
-  d.head_dim = index % 4 < 2 ? 8 * random.between(1, 8) : 8 * random.between(13, 16);
-  d.head_dim_v = d.head_dim;
+  std::tie(d.head_dim, d.head_dim_v) = choose_head_dims(index / 2 % kHeadDimFamilies, random);
+  if (random.chance(35)) d.softcap = static_cast<float>(random.between(2, 80));
   d.batch = random.between(1, 4);
   d.heads_kv = random.between(1, 3);
   d.heads_q = d.heads_kv * random.between(1, 8);
@@ -354,7 +354,8 @@ Case make_step(int64_t index, uint64_t seed) {
   Case c;
   ProblemDesc& d = c.desc;
   d.dtype = random.chance(50) ? DType::kBF16 : DType::kF16;
-  d.head_dim = d.head_dim_v = 8 * (index % 2 == 0 ? random.between(5, 8) : random.between(13, 16));
+  d.head_dim = d.head_dim_v = 8 * random.between(5, index % 4 == 0 ? 32 : 16);
+  if (random.chance(20)) d.softcap = static_cast<float>(random.between(2, 40));
   d.batch = random.between(16, 32);
   d.heads_kv = random.between(2, 4);
   d.heads_q = d.heads_kv * random.between(1, 8);
@@ -455,7 +456,7 @@ void quantise(ProblemDesc& d, int64_t descale_block, Descales descales) {
 }
 
 std::vector<Case> make_suite(Suite suite, uint64_t seed) {
-  const int64_t base = kHeadDimFamilies * (suite == Suite::kFull ? 288 : 10);
+  const int64_t base = kHeadDimFamilies * (suite == Suite::kFull ? 304 : 10);
   const int64_t extra = suite == Suite::kFull ? 132 : 12;
   std::vector<Case> cases;
   for (int64_t i = 0; i < base; ++i) {
@@ -464,7 +465,7 @@ std::vector<Case> make_suite(Suite suite, uint64_t seed) {
   }
   const int64_t serving = suite == Suite::kFull ? 300 : 20;
   for (int64_t i = 0; i < serving; ++i) cases.push_back(make_serving_case(i, seed));
-  const int64_t uncut = suite == Suite::kFull ? 120 : 4;
+  const int64_t uncut = suite == Suite::kFull ? 240 : 4;
   for (int64_t i = 0; i < uncut; ++i) cases.push_back(make_uncut_case(i, seed));
   const int64_t quantised = suite == Suite::kFull ? 200 : 16;
   for (int64_t i = 0; i < quantised; ++i) cases.push_back(make_quantised_case(i, seed));

@@ -2,7 +2,9 @@
 // oracle's answer for sequences on both sides of the line between them.
 #include <gtest/gtest.h>
 
+#include <iterator>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "backends.h"
@@ -62,6 +64,7 @@ const std::pair<const char*, std::function<void(Case&)>> kVariants[] = {
        c.desc.window = {100, 3};
      }},
     {"sink", [](Case& c) { c.desc.has_sink = true; }},
+    {"softcap", [](Case& c) { c.desc.softcap = 3; }},
     {"queries in use",
      [](Case& c) {
        c.desc.has_seqused_q = true;
@@ -87,11 +90,13 @@ const std::pair<const char*, std::function<void(Case&)>> kVariants[] = {
 };
 
 TEST_F(FewQueries, OfSixteenBits) {
+  constexpr std::pair<int64_t, int64_t> kHeadDims[] = {{128, 128}, {64, 64},   {256, 256},
+                                                       {96, 96},   {192, 128}, {192, 192}};
   int index = 0;
   for (const auto& [name, change] : kVariants) {
-    SCOPED_TRACE(name);
     Case c = mixed(16);
-    c.desc.head_dim = c.desc.head_dim_v = ++index % 2 == 0 ? 64 : 128;
+    std::tie(c.desc.head_dim, c.desc.head_dim_v) = kHeadDims[index++ % std::size(kHeadDims)];
+    SCOPED_TRACE(testing::Message() << name << ", head_dim " << c.desc.head_dim);
     change(c);
     expect_whole(c);
   }

@@ -54,18 +54,28 @@ TEST(FewQueriesPlan, OfBytesAsManyAsATileOf16Rows) {
   EXPECT_EQ(plan_of(d).few->most, 16);
 }
 
-// A tile of few rows has 128 there, and every head dimension has one.
-TEST(FewQueriesPlan, OnBlackwell) {
-  for (const int64_t head_dim : {64, 96, 128, 192, 256}) {
-    ProblemDesc d = step();
-    d.head_dim = d.head_dim_v = head_dim;
-    d.softcap = head_dim == 256 ? 30 : 0;
-    const ForwardPlan plan = plan_of(d, kB200);
-    ASSERT_TRUE(plan.few) << head_dim;
-    EXPECT_EQ(plan.few->most, 16);
-    EXPECT_EQ(tiling_of(plan.few->spec).shape.tile_m, 128);
-    EXPECT_LT(plan.steps[0].grid, kB200.num_sms);
+TEST(FewQueriesPlan, OfEveryHeadDimension) {
+  for (const DeviceSpec& device : {h200_spec(), kB200}) {
+    for (const int64_t head_dim : {64, 96, 128, 192, 256}) {
+      for (const float softcap : {0.0F, 30.0F}) {
+        ProblemDesc d = step();
+        d.head_dim = d.head_dim_v = head_dim;
+        d.softcap = softcap;
+        const ForwardPlan plan = plan_of(d, device);
+        ASSERT_TRUE(plan.few) << head_dim;
+        EXPECT_EQ(plan.steps.size(), 2);
+        EXPECT_LE(plan.steps[0].grid, device.num_sms);
+      }
+    }
   }
+}
+
+// A tile of few rows has 128 there.
+TEST(FewQueriesPlan, OnBlackwell) {
+  const ForwardPlan of_16_bits = plan_of(step(), kB200);
+  ASSERT_TRUE(of_16_bits.few);
+  EXPECT_EQ(of_16_bits.few->most, 16);
+  EXPECT_EQ(tiling_of(of_16_bits.few->spec).shape.tile_m, 128);
   ProblemDesc bytes = step();
   bytes.kv_dtype = DType::kE4M3;
   const ForwardPlan plan = plan_of(bytes, kB200);
@@ -94,7 +104,6 @@ TEST(FewQueriesPlan, WhereOneLaunchTakesAll) {
            changed([](ProblemDesc& p) { p.split_keys = 1024; }),
            changed([](ProblemDesc& p) { p.num_splits = 2; }),
            changed([](ProblemDesc& p) { p.out_dtype = DType::kF32; }),
-           changed([](ProblemDesc& p) { p.softcap = 30; }),
            changed([](ProblemDesc& p) { p.sm_margin = 20; }),
            changed([](ProblemDesc& p) {  // too little work for a launch
              p.batch = 3, p.total_q = 302, p.seqlen_q = 300, p.seqlen_k = 500;
@@ -117,6 +126,11 @@ TEST(FewQueriesPlan, SmsOfFew) {
   EXPECT_EQ(ctas(d), 103);
   EXPECT_EQ(ctas(bytes), 86);
   EXPECT_EQ(ctas(by_rows), 128);
+  ProblemDesc capped = d;
+  capped.softcap = 30;
+  EXPECT_EQ(ctas(capped), 132);
+  capped.head_dim = capped.head_dim_v = 256;
+  EXPECT_EQ(ctas(capped), 103);
   d.batch = 68;
   d.total_q = 64 + 4 * 2048;
   EXPECT_EQ(ctas(d), 74);
