@@ -55,15 +55,31 @@ ScheduleParams schedule_params(const TileSchedule& schedule) {
 }
 
 ScoreParams score_params(const AttentionProblem& p, const ForwardArgs& args) {
-  const bool negates = p.softcap == 0 && p.scale < 0;
-  const double score_scale = p.softcap > 0 ? 1.0 : std::max(std::abs(p.scale), kSmallestScale);
-  const double of_cap = p.softcap > 0 ? static_cast<double>(p.scale) / p.softcap : 0.0;
+  const double scale = std::max(std::abs(p.scale), kSmallestScale) * std::numbers::log2e;
   return {.sink = args.sink,
-          .scale_log2 = finite_float(score_scale * std::numbers::log2e),
-          .softcap = negates ? 1.0f : p.softcap,
-          .scale_over_softcap = finite_float(of_cap),
-          .sink_type = float_type(p.sink_dtype),
-          .negates = negates};
+          .scale_log2 = finite_float(p.softcap > 0 ? 1.0 : scale),
+          .sink_type = float_type(p.sink_dtype)};
+}
+
+// Of scale over softcap: the coefficients of scores are normal floats.
+constexpr double kLeastNear = 1e-5, kMostNear = 1e4;
+
+CapParams cap_params(const AttentionProblem& p) {
+  CapParams cap{};
+  cap.negates = p.scale < 0;
+  if (p.softcap == 0) return cap;
+  const double softcap_log2 = std::max(p.softcap, kSmallestScale) * std::numbers::log2e;
+  const double x = std::abs(static_cast<double>(p.scale)) / p.softcap;  // of a score of 1
+  cap.softcap_log2 = finite_float(softcap_log2);
+  cap.scale_over_softcap = finite_float(x);
+  cap.near_limit = -1.0f;
+  if (x < kLeastNear || x > kMostNear) return cap;
+  cap.near_limit = static_cast<float>(kNear / x);
+  cap.near_1 = static_cast<float>(softcap_log2 * x * kTanh1);
+  cap.near_3 = static_cast<float>(softcap_log2 * std::pow(x, 3) * kTanh3);
+  cap.near_5 = static_cast<float>(softcap_log2 * std::pow(x, 5) * kTanh5);
+  cap.near_7 = static_cast<float>(softcap_log2 * std::pow(x, 7) * kTanh7);
+  return cap;
 }
 
 // A page of one row has no distance between rows: there it is that of pages.
@@ -192,6 +208,7 @@ FwdParams forward_params(const AttentionProblem& problem, const GpuTiling& tilin
           .mask = mask_params(problem.mask),
           .schedule = schedule_params(tiling.schedule),
           .scores = score_params(problem, args),
+          .cap = cap_params(problem),
           .pages = page_params(problem, tiling.shape, args),
           .parts = {.sums = nullptr,
                     .stats = nullptr,

@@ -87,8 +87,8 @@ void add_descales(const std::string& name, const DescaleRows& of, Fields* fields
 // The parts' members under names that are one namespace to whoever reads the layout.
 ParamsLayout forward_layout() {
   static const FwdParams kParams{};
-  const auto& [maps, output, sequences, heads, mask, schedule, scores, pages, parts, descales] =
-      kParams;
+  const auto& [maps, output, sequences, heads, mask, schedule, scores, cap, pages, parts,
+               descales] = kParams;
   Fields fields(&kParams);
   FA4_ADD_FIELDS(fields, maps, q, k, v, out);
   FA4_ADD_FIELDS(fields, output, out_data, lse, out_stride_batch, out_stride_seqlen,
@@ -99,7 +99,9 @@ ParamsLayout forward_layout() {
   FA4_ADD_FIELDS(fields, mask, window_left, window_right);
   FA4_ADD_FIELDS(fields, schedule, tile_counter, sections, longest_first, order, leaves_sms,
                  beside);
-  FA4_ADD_FIELDS(fields, scores, sink, scale_log2, softcap, scale_over_softcap, sink_type, negates);
+  FA4_ADD_FIELDS(fields, scores, sink, scale_log2, sink_type);
+  FA4_ADD_FIELDS(fields, cap, softcap_log2, scale_over_softcap, near_limit, near_1, near_3, near_5,
+                 near_7, negates);
   add_page_table(pages, &fields);
   FA4_ADD_FIELDS(fields, parts, part_sums, part_stats, part_keys, most_parts, most_parts_log2,
                  part_columns, part_tile_rows, part_queries, part_cluster_log2);
@@ -121,14 +123,14 @@ void add_tensor(const std::string& name, const RowTensor& of, Fields* fields) {
 ParamsLayout backward_layout() {
   static const BwdParams kParams{};
   const auto& [maps, sequences, mask, scores, inputs, gradients, workspace, softmax_scale,
-               neg_lse_log2_to_score, heads_q, heads_kv, group, group_parts, deterministic, order] =
-      kParams;
+               neg_lse_log2_to_score, scale_over_softcap, heads_q, heads_kv, group, group_parts,
+               deterministic, order] = kParams;
   Fields fields(&kParams);
   { FA4_ADD_FIELDS(fields, maps, q, dout, k, v, dq); }
   FA4_ADD_FIELDS(fields, sequences, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, batch,
                  seqlen_q, seqlen_k, total_q, total_k, least_q, most_q);
   FA4_ADD_FIELDS(fields, mask, window_left, window_right);
-  FA4_ADD_FIELDS(fields, scores, sink, scale_log2, softcap, scale_over_softcap, sink_type, negates);
+  FA4_ADD_FIELDS(fields, scores, sink, scale_log2, sink_type);
   {
     const auto& [out, dout, lse, dlse] = inputs;
     add_tensor("out", out, &fields);
@@ -149,9 +151,11 @@ ParamsLayout backward_layout() {
       neg_lse_log2, delta, statistics, dq_sums, dsink_parts, dq_counts, cleared, ended, ticket,
       part_sums, part_counts, part_floats, key_blocks, dq_sum_columns, head_blocks);
   fields.add(
-      "softmax_scale, neg_lse_log2_to_score, heads_q, heads_kv, group, group_parts, "
+      "softmax_scale, neg_lse_log2_to_score, scale_over_softcap, heads_q, heads_kv, group, "
+      "group_parts, "
       "deterministic",
-      softmax_scale, neg_lse_log2_to_score, heads_q, heads_kv, group, group_parts, deterministic);
+      softmax_scale, neg_lse_log2_to_score, scale_over_softcap, heads_q, heads_kv, group,
+      group_parts, deterministic);
   FA4_ADD_FIELDS(fields, order, sections, last_keys_first, heads_down, pair_sections, first_stores,
                  heads_together, finish_behind);
   return {"BwdParams", sizeof(BwdParams), fields.take()};

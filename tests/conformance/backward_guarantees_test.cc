@@ -99,14 +99,40 @@ SequenceBits bits_of(const GradientResult& result, const AttentionProblem& p,
           cut(result.dv, view.first_k, view.seqlen_k, p.dv)};
 }
 
+// The tensor with the second and the fourth of its sequences 32 times as large.
+std::vector<unsigned char> with_wide_sequences(DType dtype, const void* data, const Strides& s,
+                                               const std::vector<int64_t>& rows) {
+  int64_t count = 0;
+  for (const int64_t n : rows) count += n;
+  std::vector<unsigned char> copy(static_cast<size_t>(count * s.seqlen) * size_of(dtype));
+  std::memcpy(copy.data(), data, copy.size());
+  int64_t first = 0;
+  for (size_t b = 0; b < rows.size(); first += rows[b++]) {
+    if (b % 2 == 0) continue;
+    for (int64_t i = first * s.seqlen; i < (first + rows[b]) * s.seqlen; ++i) {
+      store_from_float(dtype, copy.data(), i, 32 * load_as_float(dtype, data, i));
+    }
+  }
+  return copy;
+}
+
+// With a softcap scores of the second and of the fourth sequence are far above it, the others' far
+// below: how a score is capped goes by how large those beside it are.
 TEST_F(BackwardGuarantees, ASequenceHasItsBitsAlonePackedAndPermuted) {
-  for (const DType dtype : kTypes) {
+  for (int i = 0; i < 6; ++i) {
+    const DType dtype = kTypes[i % 3];
     Case c = make(dtype, 0, 0);
+    c.desc.softcap = i < 3 ? 0.0f : 20.0f;
     pack(c, {130, 40, 75, 1}, {90, 150, 75, 300});  // to one query alone causal is no mask
-    c.desc.causal = c.desc.deterministic = true;
+    c.desc.causal = i < 3;
+    c.desc.deterministic = true;
     const BackwardCase packed(c);
     const AttentionProblem& p = packed.problem();
-    const BackwardArgs args = packed.args();
+    BackwardArgs args = packed.args();
+    const auto q = with_wide_sequences(dtype, args.q, p.q, {130, 40, 75, 1});
+    const auto k = with_wide_sequences(dtype, args.k, p.k, {90, 150, 75, 300});
+    args.q = q.data();
+    args.k = k.data();
     for_each_backward(p, [&](const Backend& backend) {
       const GradientResult all = run_backward_on(backend, p, args);
       for (int64_t b = 0; b < 4; ++b) {

@@ -199,5 +199,39 @@ TEST_F(Extremes, SoftcapsAtBothEndsOfFloat) {
   }
 }
 
+// Kernels cap scores in several ways, by how large those of a warp are beside the softcap: rows and
+// keys whose scores are a thousandth of it beside others far above it, rows of NaN, and keys of NaN
+// that only later rows see.
+TEST_F(Extremes, SoftcapOfScoresOfEverySize) {
+  constexpr int64_t kNanRow = 30, kNanKey = 381;
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const auto scale_q = [&](float x, int64_t row) {
+    return row == kNanRow ? nan : row % 16 == 5 ? 12 * x : row < 64 ? 0.01f * x : x;
+  };
+  const auto scale_k = [&](float x, int64_t row) {
+    return row == kNanKey ? nan : row % 256 < 128 ? x : row % 16 == 0 ? 20 * x : 0.3f * x;
+  };
+  for (const int64_t head_dim : {64, 128, 192}) {
+    for (const float softcap : {3.0f, 50.0f, 300.0f}) {
+      for (const float scale : {0.125f, -0.125f}) {
+        Case c = small_case(head_dim == 128 ? DType::kF16 : DType::kBF16);
+        c.desc.seqlen_q = 150;
+        c.desc.seqlen_k = 400;
+        c.desc.head_dim = head_dim;
+        c.desc.causal = true;
+        c.desc.softcap = softcap;
+        c.desc.softmax_scale = scale;
+        for_each_backend(c, [&](const Backend& backend, const CaseTensors& tensors) {
+          SCOPED_TRACE(testing::Message() << head_dim << ", " << softcap << ", " << scale);
+          const Inputs inputs(tensors, scale_q, scale_k);
+          const AttentionProblem& p = tensors.problem();
+          const Reference reference = reference_forward(p, inputs.args, 2);
+          expect_accurate(p, inputs.args, reference, run_on(backend, p, inputs.args));
+        });
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace fa4::internal

@@ -32,20 +32,22 @@ Case packed_case(std::vector<int32_t> lengths_q, std::vector<int32_t> lengths_k,
   return c;
 }
 
-// Runs on each backend with every kind of value in `rows` of k and v, and expects `same` rows of
-// out, and of lse, to keep their bits.
+// Runs on each backend with every kind of value in `garbage` rows of k and v and in `garbage_q` of
+// q, and expects `same` rows of out, and of lse, to keep their bits.
 struct Rows {
   int64_t begin, end;
 };
 void expect_no_trace(const CaseTensors& tensors, ForwardArgs args, std::span<const Rows> garbage,
-                     std::span<const Rows> same) {
+                     std::span<const Rows> same, std::span<const Rows> garbage_q = {}) {
   const AttentionProblem& p = tensors.problem();
   const int64_t rows_q = p.rows_q();
   const auto copy = [](const void* data, int64_t elements) {
     const auto* words = static_cast<const uint16_t*>(data);
     return std::vector<uint16_t>(words, words + elements);
   };
+  std::vector<uint16_t> q = copy(args.q, extents_of(p).q);
   std::vector<uint16_t> k = copy(args.k, extents_of(p).k), v = copy(args.v, extents_of(p).v);
+  args.q = q.data();
   args.k = k.data();
   args.v = v.data();
   for (const Backend& backend : backends_that_take(p)) {
@@ -55,6 +57,9 @@ void expect_no_trace(const CaseTensors& tensors, ForwardArgs args, std::span<con
       for (const Rows& rows : garbage) {
         std::fill(k.begin() + rows.begin * kRow, k.begin() + rows.end * kRow, value);
         std::fill(v.begin() + rows.begin * kRow, v.begin() + rows.end * kRow, value);
+      }
+      for (const Rows& rows : garbage_q) {
+        std::fill(q.begin() + rows.begin * kRow, q.begin() + rows.end * kRow, value);
       }
       const Result result = run_on(backend, p, args);
       if (!first) first = result;
@@ -82,6 +87,21 @@ TEST_F(PastTheEnd, TheNextSequenceAndTheRoomBehindLeaveNoTrace) {
   args.total_q = args.total_k = -1;  // the problem's: the room behind is part of the tensors
   constexpr Rows kGarbage[] = {{130, 191}, {391, 531}}, kSame[] = {{0, 150}, {190, 280}};
   expect_no_trace(tensors, args, kGarbage, kSame);
+}
+
+// How a score is capped goes by how large those beside it are: not by those of others.
+TEST_F(PastTheEnd, TheNextSequenceLeavesNoTraceUnderASoftcap) {
+  for (const bool causal : {false, true}) {
+    Case c = packed_case({150, 40, 90}, {430, 61, 400}, 140);
+    c.desc.causal = causal;
+    c.desc.softcap = 20;
+    const CaseTensors tensors(c);
+    ForwardArgs args = tensors.args();
+    args.total_q = args.total_k = -1;
+    constexpr Rows kGarbage[] = {{430, 491}, {891, 1031}}, kSame[] = {{0, 150}, {190, 280}},
+                   kGarbageQ[] = {{150, 190}, {280, 420}};
+    expect_no_trace(tensors, args, kGarbage, kSame, kGarbageQ);
+  }
 }
 
 TEST_F(PastTheEnd, KeysThatAreNotInUseLeaveNoTrace) {

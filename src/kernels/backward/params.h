@@ -84,6 +84,7 @@ struct BwdParams {
   BwdWorkspace workspace;
   float scale;                  // of dq and dk: softmax_scale
   float neg_lse_log2_to_score;  // -1 / scores.scale_log2; without softcap
+  float scale_over_softcap;
   int32_t heads_q;
   int32_t heads_kv;       // each as often as its group of query heads has parts
   int32_t group;          // query heads of a part: heads_q / heads_kv

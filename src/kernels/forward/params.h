@@ -3,6 +3,7 @@
 // __grid_constant__.
 #pragma once
 
+#include "kernels/base/cap_params.h"
 #include "kernels/base/element.h"
 #include "kernels/base/tensor_map.h"
 #include "kernels/forward/pages.h"
@@ -94,13 +95,10 @@ struct ScheduleParams {
 
 struct ScoreParams {
   const void* sink;  // logits, one a query head, of sink_type; or null
-  float scale_log2;  // softmax_scale log2(e); softcap: log2(e); not negative in the forward
-  float softcap;     // or 0
-  float scale_over_softcap;
+  // Softmax_scale log2(e), in the forward of the scale's magnitude. With softcap 1 in the forward,
+  // softcap log2(e) in the backward.
+  float scale_log2;
   FloatType sink_type;
-  // A forward kernel with softcap negates scores instead of capping them, since a running maximum
-  // is one of scores times a positive scale; softcap is 1 then, and scale_log2 of |softmax_scale|.
-  int32_t negates;
 };
 
 // K or V in pages, as threads read it that copy rows themselves (Pages::kRows). Elements are of 16
@@ -186,6 +184,7 @@ struct FwdParams {
   MaskParams mask;
   ScheduleParams schedule;
   ScoreParams scores;
+  CapParams cap;
   PageParams pages;
   PartParams parts;
   DescaleParams descales;

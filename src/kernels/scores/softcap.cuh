@@ -2,6 +2,7 @@
 // negated, where the scale is negative.
 #pragma once
 
+#include "kernels/base/cap_params.h"
 #include "kernels/ptx/math.cuh"
 
 namespace fa4 {
@@ -19,22 +20,106 @@ __device__ inline float accurate_tanh(float x) {
   return fabsf(x) < 0.25f ? near : far;
 }
 
-// The result is in units of softcap: the scale of the exponentials may hold the factor.
-template <int kScores>
-__device__ inline void tanh_scores(float (&s)[kScores], float scale_over_softcap) {
-#pragma unroll
-  for (int i = 0; i < kScores; ++i) s[i] = accurate_tanh(s[i] * scale_over_softcap);
+// The same where |x| is at most kNear, without an exponential; and what the forward makes of such a
+// score, whose coefficients hold scale, softcap and log2(e).
+__device__ inline float near_tanh(float x) {
+  const float x2 = x * x;
+  return x * fmaf(x2, fmaf(x2, fmaf(x2, kTanh7, kTanh5), kTanh3), kTanh1);
+}
+__device__ inline float near_cap(float s, const CapParams& cap) {
+  const float s2 = s * s;
+  return s * fmaf(s2, fmaf(s2, fmaf(s2, cap.near_7, cap.near_5), cap.near_3), cap.near_1);
 }
 
-// As a kernel with softcap gives them to the softmax, in units of softcap.
+// What the forward's softmax takes are powers of two: softcap log2(e) tanh(score / softcap). The
+// exponential units are what kernels with softcap wait for, so that there are three ways to it.
+
+// 1. Scores that are small beside softcap, of all of a warp: near_cap(). Which scores count is for
+// the caller to say, who looks at none that another sequence, or whatever lies behind this one, may
+// have a part in: no bit of a result is to depend on those.
 template <int kScores>
-__device__ inline void transform_scores(float (&s)[kScores], bool negates,
-                                        float scale_over_softcap) {
-  if (negates) {
+__device__ inline float largest_of(const float (&s)[kScores]) {
+  float largest[2] = {fabsf(s[0]), fabsf(s[1])};
+#pragma unroll
+  for (int i = 2; i < kScores; ++i) largest[i % 2] = ptx::max_nan(largest[i % 2], fabsf(s[i]));
+  return ptx::max_nan(largest[0], largest[1]);
+}
+// Of a fragment's row.
+template <int kScores>
+__device__ inline float largest_of(const float (&s)[kScores], int r) {
+  float largest[2] = {fabsf(s[2 * r]), fabsf(s[2 * r + 1])};
+#pragma unroll
+  for (int i = 2 * r + 4; i < kScores; i += 4) {
+    largest[0] = ptx::max_nan(largest[0], fabsf(s[i]));
+    largest[1] = ptx::max_nan(largest[1], fabsf(s[i + 1]));
+  }
+  return ptx::max_nan(largest[0], largest[1]);
+}
+
+// 2. Of others that their row sees, (1 - e) / (1 + e), where e = exp(-2 |x|): right to 1.2e-7 of
+// softcap and 4e-7 of the value. Two scores of a row share a reciprocal; so one that is NaN makes
+// another one NaN.
+template <int kScores>
+__device__ inline void cap_in_pairs(float (&s)[kScores], const CapParams& cap) {
+  const float factor = -2.8853900817779268f * cap.scale_over_softcap;
+#pragma unroll
+  for (int i = 0; i < kScores; i += 2) {
+    float& x = s[i];
+    float& y = s[i + 1];
+    const float of_x = ptx::ex2_approx_ftz(fabsf(x) * factor);
+    const float of_y = ptx::ex2_approx_ftz(fabsf(y) * factor);
+    const float below_x = 1.0f + of_x, below_y = 1.0f + of_y;
+    const float both = ptx::rcp_approx_ftz(below_x * below_y) * cap.softcap_log2;
+    x = copysignf((1.0f - of_x) * below_y * both, x);
+    y = copysignf((1.0f - of_y) * below_x * both, y);
+  }
+}
+
+// 3. Any scores: accurate_tanh(). `are_seen`: their row sees all of the scores.
+template <int kScores>
+__device__ inline void cap_scores(float (&s)[kScores], const CapParams& cap, bool are_near,
+                                  bool are_seen) {
+  // Up to here pairs are off by at most 8e-6 of the 1e-5 that lse may be.
+  constexpr float kLargestInPairs = 64 * 1.44269504f;
+  if (cap.negates) {
 #pragma unroll
     for (int i = 0; i < kScores; ++i) s[i] = -s[i];
+  }
+  if (cap.softcap_log2 == 0.0f) return;
+  if (are_near) {
+#pragma unroll
+    for (int i = 0; i < kScores; ++i) s[i] = near_cap(s[i], cap);
+  } else if (are_seen & (cap.softcap_log2 <= kLargestInPairs)) {
+    cap_in_pairs(s, cap);
   } else {
-    tanh_scores(s, scale_over_softcap);
+#pragma unroll
+    for (int i = 0; i < kScores; ++i) {
+      s[i] = cap.softcap_log2 * accurate_tanh(s[i] * cap.scale_over_softcap);
+    }
+  }
+}
+
+// In units of softcap, as the backward takes them. Of all lanes of a warp: each chunk of scores
+// that are all near 0 needs no more than that. (One branch for all scores would have more of them
+// under way than there are registers.) `near`: all chunks so far were; behind one that was not
+// nobody looks.
+template <int kScores>
+__device__ inline void tanh_scores(float (&s)[kScores], float scale_over_softcap, bool& near) {
+  constexpr int kChunk = kScores % 16 == 0 ? 16 : 8;
+  static_assert(kScores % kChunk == 0);
+#pragma unroll
+  for (int first = 0; first < kScores; first += kChunk) {
+    float x[kChunk];
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) x[i] = s[first + i] * scale_over_softcap;
+    near = near && __all_sync(0xffffffffu, largest_of(x) <= kNear);
+    if (near) {
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) s[first + i] = near_tanh(x[i]);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) s[first + i] = accurate_tanh(x[i]);
+    }
   }
 }
 

@@ -147,7 +147,7 @@ TEST(ForwardParams, FactorsOfScoresAreFiniteAndNotZero) {
       const FwdParams params = params_of(desc);
       EXPECT_GT(params.scores.scale_log2, 0) << scale << ", " << softcap;
       EXPECT_TRUE(std::isfinite(params.scores.scale_log2)) << scale << ", " << softcap;
-      EXPECT_TRUE(std::isfinite(params.scores.scale_over_softcap)) << scale << ", " << softcap;
+      EXPECT_TRUE(std::isfinite(params.cap.scale_over_softcap)) << scale << ", " << softcap;
     }
   }
 }

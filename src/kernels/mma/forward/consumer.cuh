@@ -132,10 +132,9 @@ class Consumer {
     const int stage = turn * kRing + kv.stage();
     scores(stage);
     descale_scores(stage);
-    if constexpr (T.softcap) transform();
-    if (n >= tile.blocks.full_end || n < tile.blocks.full_begin) {
-      mask_scores(rS, bounds, n * kTileN + first_key);
-    }
+    const bool masked = n >= tile.blocks.full_end || n < tile.blocks.full_begin;
+    if constexpr (T.softcap) cap_scores(rS, c.params.cap, false, !masked);
+    if (masked) mask_scores(rS, bounds, n * kTileN + first_key);
     const RowPair scale_log2 = RowPair::both(c.params.scores.scale_log2);
     if (softmax.template update_max<2>(rS, scale_log2, {true, true}, kRescaleThreshold)) {
       softmax.rescale();
@@ -266,14 +265,6 @@ class Consumer {
     for (int i = 0; i < kOutputs; ++i) rO[i] *= change;
     value_scale = scale;
   }
-  // Scores of a kernel with softcap.
-  __device__ void transform() {
-    const ScoreParams& of = c.params.scores;
-    transform_scores(rS, of.negates != 0, of.scale_over_softcap);
-#pragma unroll
-    for (int i = 0; i < kScores; ++i) rS[i] *= of.softcap;
-  }
-
   // O += P V. Of this warp's keys `valid` are there: behind them anything may stand, which a
   // probability of 0 does not silence.
   __device__ void add_values(int stage, int valid) {

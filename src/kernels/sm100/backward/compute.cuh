@@ -75,7 +75,7 @@ class Compute {
     for (int i = 0; i < kChunks; ++i) {
       if (kLoadsLate && i > 0) ptx::tcgen05_ld_and_wait_32x32b(rP[i], s + i * kChunk);
       uint32_t packed[kChunk / 2];
-      exponentiate(rP[i], packed, scale, neg_lse_log2 + i * kChunk / 2);
+      exponentiate(rP[i], packed, scale, neg_lse_log2 + i * kChunk / 2, !is_masked);
       if (is_masked) mask(rP[i], packed, first_row + i * kChunk);
       if constexpr (!kMakesP) continue;
       if (i == 0) wait_for_p();
@@ -94,9 +94,11 @@ class Compute {
 
   // A chunk of scores becomes P in 16 bits, and in f32 what dP - delta is multiplied with. The
   // slope of a score, 1 - tanh², is never kept: there are no registers for 32 of them.
+  // Under a mask, where scores of others may stand, nobody looks whether they are near 0.
   __device__ void exponentiate(float (&r)[kChunk], uint32_t (&packed)[kChunk / 2],
-                               ptx::Float2 scale, const ptx::Float2* neg_lse_log2) const {
-    if constexpr (T.softcap) tanh_scores(r, p.scores.scale_over_softcap);
+                               ptx::Float2 scale, const ptx::Float2* neg_lse_log2,
+                               bool may_be_near) const {
+    if constexpr (T.softcap) tanh_scores(r, p.scale_over_softcap, may_be_near);
 #pragma unroll
     for (int j = 0; j < kChunk; j += 2) {
       const float t0 = r[j], t1 = r[j + 1];

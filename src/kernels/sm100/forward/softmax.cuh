@@ -23,8 +23,7 @@ class Softmax {
         row(threadIdx.x % kWarpgroupThreads),
         factors(factors_barrier(q_tile, threadIdx.x / kWarpThreads % 4)),
         scores{static_cast<uint32_t>(warp * kWarpThreads << 16 | q_tile * s_and_p_columns(T))},
-        scale_log2(T.softcap ? context.params.scores.softcap * context.params.scores.scale_log2
-                             : context.params.scores.scale_log2),
+        scale_log2(context.params.scores.scale_log2),
         lowest_max(RowSoftmax::lowest_max(scale_log2)) {}
 
   __device__ void run() {
@@ -132,9 +131,12 @@ class Softmax {
   __device__ void maximum_of_chunk(float (&s)[kChunk], int first_key, int chunk,
                                    float (&top)[3]) const {
     if (kMasked && is_hidden(first_key, chunk)) return;
-    if constexpr (T.softcap)
-      transform_scores(s, p.scores.negates != 0, p.scores.scale_over_softcap);
-    if (kMasked && !is_whole(first_key, chunk)) {
+    const bool whole = !kMasked || is_whole(first_key, chunk);
+    if constexpr (T.softcap) {
+      const bool small = !exists || largest_of(s) <= p.cap.near_limit;
+      cap_scores(s, p.cap, whole && __all_sync(0xffffffffu, small), whole);
+    }
+    if (!whole) {
       const int key = first_key + chunk * kChunk;
       mask_row(s, seen.begin - key, seen.end - key);
     }
@@ -227,10 +229,11 @@ class Softmax {
   // Both bounds grow from row to row.
   __device__ void find_bounds(const QTile& tile) {
     const int first = first_row(c, tile.work, q_tile) + warp * kWarpThreads;
+    const int own = first + static_cast<int>(threadIdx.x % kWarpThreads);
+    exists = own < tile.work.seqlen_q << p.heads.group_log2;
     const KeyBounds top = key_bounds_of(p.heads, p.mask, tile.work, first);
     const KeyBounds bottom = key_bounds_of(p.heads, p.mask, tile.work, first + kWarpThreads - 1);
-    seen = key_bounds_of(p.heads, p.mask, tile.work,
-                         first + static_cast<int>(threadIdx.x % kWarpThreads));
+    seen = key_bounds_of(p.heads, p.mask, tile.work, own);
     seen_by_all = {bottom.begin, top.end};
     seen_by_some = {top.begin, bottom.end};
     n_first = tile.blocks.n_block_max - 1;
@@ -247,6 +250,7 @@ class Softmax {
   const int factors;  // the named barrier
   const ptx::TmemAddr scores;
   RowSoftmax softmax;
+  bool exists = false;      // the thread's row is the sequence's
   ptx::Election elected{};  // who arrives
   const float scale_log2;   // of the scores, which softcap leaves in its units
   const float lowest_max;

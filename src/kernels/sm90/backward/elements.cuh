@@ -39,6 +39,16 @@ struct Elements {
   }
   __device__ void load_delta(Statistics& x, int stage) const { load_statistics(x, stage, kDelta); }
 
+  // With softcap S becomes tanh(S scale / softcap), of which softcap is the scale then.
+  // `near`: all of the work's were small beside it so far; for that split works lack a register.
+  // Under a mask, where scores of others may stand, nobody looks.
+  __device__ void cap(Scores& rS, bool& near, bool is_masked) const {
+    if constexpr (!T.softcap) return;
+    bool own = !is_masked && (kPart != Part::kAll || near);
+    tanh_scores(rS, c.params.scale_over_softcap, own);
+    if (kPart == Part::kAll && !is_masked) near = own;
+  }
+
   // P rounded, for dV. The accumulator layout of two 8-column groups is the A operand of one step
   // of 16 columns.
   template <Half kHalf, class FactorsOf>
@@ -153,19 +163,13 @@ struct Elements {
     return j < 2 ? float2{x.x, x.y} : float2{x.z, x.w};
   }
 
-  // P = 2^(S scale log2(e) - lse log2(e)); with softcap, tanh(S scale / softcap) softcap in the
-  // place of S scale, and its slope 1 - tanh².
+  // P = 2^(S scale log2(e) - lse log2(e)); with softcap S is tanh, and its slope 1 - tanh².
   struct Probability {
     float p, slope;
   };
   __device__ Probability probability(float s, float offset) const {
-    const ScoreParams& scores = c.params.scores;
-    float slope = 1.0f;
-    if constexpr (T.softcap) {
-      s = accurate_tanh(s * scores.scale_over_softcap);
-      slope = fmaf(-s, s, 1.0f);
-    }
-    return {ptx::ex2_approx_ftz(fmaf(s, scores.scale_log2, offset)), slope};
+    return {ptx::ex2_approx_ftz(fmaf(s, c.params.scores.scale_log2, offset)),
+            T.softcap ? fmaf(-s, s, 1.0f) : 1.0f};
   }
 
   // Pairs of a step's factors, in f32 or rounded.

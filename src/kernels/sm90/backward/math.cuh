@@ -101,10 +101,11 @@ class Math {
   // What the next block is, and with softcap its lse, is read from shared memory while products
   // run. These have copies of P and dS, which the thread reads meanwhile (ptxas gives a value and
   // its copy one register). `rY`: P, then dS.
-  __device__ void begin(const Scores& rS, Statistics& rStats, Operand& rY) {
+  __device__ void begin(Scores& rS, Statistics& rStats, Operand& rY) {
     const int q_stage = rings.q().stage(), dout_stage = rings.dout().stage();
     Scores rDP;
     Factors rFactors;
+    elements.cap(rS, near, is_masked);
     elements.template probabilities<kBoth>(rS, rStats, q_stage, rY, rFactors);
     Visible visible;
     if (is_masked) {
@@ -158,6 +159,7 @@ class Math {
     const int q_stage = rings.q().stage(), dout_stage = rings.dout().stage();
     None none;
     Visible visible;
+    elements.cap(rX, near, is_masked);
     elements.template probabilities<kFirst>(rX, rStats, q_stage, rY, none);
     if (is_masked) {
       elements.find_visible(visible, work, m());
@@ -205,6 +207,7 @@ class Math {
   __device__ void begin_for_dk_and_dq(Scores& rS, Statistics& rStats, Operand& rDS) {
     const int q_stage = rings.q().stage(), dout_stage = rings.dout().stage();
     Scores rDP;
+    elements.cap(rS, near, is_masked);
     elements.factors_in_place(rS, rStats, q_stage);
     Visible visible;
     if (is_masked) {
@@ -237,10 +240,11 @@ class Math {
   }
 
   // The same where dv is all that is computed: Q is free when its scores are there.
-  __device__ void begin_for_dv(const Scores& rS, Statistics& rStats, Operand& rP) {
+  __device__ void begin_for_dv(Scores& rS, Statistics& rStats, Operand& rP) {
     None none;
     __syncwarp();  // every lane has read its lse, which came with Q
     release_q(rings);
+    elements.cap(rS, near, is_masked);
     elements.template probabilities<kBoth>(rS, rStats, rings.q().stage(), rP, none);
     if (is_masked) {
       Visible visible;
@@ -363,6 +367,7 @@ class Math {
   const KState<T> k;
   const VState v;
   bool has_v = false;  // it is there
+  bool near = true;    // the work's scores so far are small beside softcap
   int visit;           // to a block of queries
   int heads_left;      // of the visit, this step's too
   bool is_masked;      // some of the CTA's keys do not see all of them

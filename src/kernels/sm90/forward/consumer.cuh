@@ -39,7 +39,7 @@ class Consumer {
         release_k();
         if (T.parts && n == tile.blocks.n_block_min) release(c.pipeline(kQFull), q_out);
         if constexpr (T.bytes) descale_scores();
-        if constexpr (T.softcap) transform();
+        if constexpr (T.softcap) cap_block();
         if (first | masked | looks_at_all_maxima(T)) {
           if (masked) mask();
           find_maxima(first);
@@ -133,12 +133,17 @@ class Consumer {
     return RowPair::both(c.params.scores.scale_log2);
   }
 
-  // Scores of a kernel with softcap.
-  __device__ void transform() {
-    const ScoreParams& of = c.params.scores;
-    transform_scores(rS, of.negates != 0, of.scale_over_softcap);
-#pragma unroll
-    for (int i = 0; i < Products<T>::kScores; ++i) rS[i] *= of.softcap;
+  // Scores of a kernel with softcap. Behind a block of the tile whose scores are not small beside
+  // it nobody looks whether the next one's are. Of blocks under a mask nobody does: keys of others
+  // may lie there, as their queries may in rows behind the sequence's last.
+  __device__ void cap_block() {
+    if (!masked && near) {
+      const float limit = c.params.cap.near_limit;
+      const int rows = rows_left();
+      near = __all_sync(0xffffffffu, (largest_of(rS, 0) <= limit || row(0) >= rows) &&
+                                         (largest_of(rS, 1) <= limit || row(1) >= rows));
+    }
+    cap_scores(rS, c.params.cap, near && !masked, !masked);
   }
 
   // The barrier at which this lane says that its warp has read a stage of K or V; 0: it does not.
@@ -193,6 +198,7 @@ class Consumer {
     n = tile.blocks.n_block_max - 1;
     look_ahead();
     softmax.reset();
+    near = true;
     clear_o();
     if constexpr (T.bytes) find_descales();
     if constexpr (kKeepBounds) find_bounds();
@@ -499,6 +505,7 @@ class Consumer {
   int q_slot = 0;
   uint32_t k_empty;            // reader_barrier() of block n's K
   bool masked = false;         // block n
+  bool near = false;           // so far the tile's scores are small beside softcap
   bool has_second_row = true;  // the threads of this warp; else their second one is no row's
   Softmax softmax;
   RowPair q_unit{{1.0f, 1.0f}};  // what a 1 of the scores stands for, in the tile that begins

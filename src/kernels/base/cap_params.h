@@ -1,0 +1,25 @@
+// What a softcap makes of scores: values of a launch, for host and device.
+#pragma once
+
+#include "kernels/base/integers.h"
+
+namespace fa4 {
+
+// Up to here x (kTanh1 + kTanh3 x² + kTanh5 x⁴ + kTanh7 x⁶) is tanh(x) to 2.4e-7 of its value
+// (minimax), in floats to 3.2e-7.
+inline constexpr float kNear = 0.45f;
+inline constexpr float kTanh1 = 0.99999976f, kTanh3 = -0.33329466f, kTanh5 = 0.13236369f,
+                       kTanh7 = -0.046028193f;
+
+// Of the forward (scores/softcap.cuh), whose softmax takes capped scores as powers of two.
+struct CapParams {
+  float softcap_log2;                    // softcap log2(e); 0: none
+  float scale_over_softcap;              // of the scale's magnitude
+  float near_limit;                      // of the magnitude of scores that near_cap() serves
+  float near_1, near_3, near_5, near_7;  // coefficients of the score's powers then
+  // Softmax_scale is negative: scores are negated first, with a softcap or without, since a running
+  // maximum is one of scores times a positive scale.
+  int32_t negates;
+};
+
+}  // namespace fa4
