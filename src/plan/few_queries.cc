@@ -150,7 +150,6 @@ std::optional<FewQueries> choose_few_queries(const AttentionProblem& p, const De
   share.num_sms = model.choose_sms();
   if (p.is_quantised()) return FewQueries{few.seqlen_q, plan_e4m3(few, share)};
   if (is_sm100(device.architecture)) return FewQueries{few.seqlen_q, plan_sm100(few, share, {})};
-  if (!has_shape_of_parts(few)) return std::nullopt;
   return FewQueries{few.seqlen_q, plan_sm90(few, share, {})};
 }
 

@@ -14,7 +14,6 @@
 #include "plan/e4m3_plan.h"
 #include "plan/gpu_plan.h"
 #include "plan/sm100_tuning.h"
-#include "plan/sm90_plan.h"
 #include "plan/sm90_tuning.h"
 
 namespace fa4::internal {
@@ -115,13 +114,12 @@ struct Cut {
 // Cuts that are compared for tiles that see at most `longest` keys, from wherever on among `all`.
 class Choices {
  public:
-  // `may_be_whole`: no cut is a choice too. `whole_alike`: whole tiles read keys as parts do.
+  // `may_be_whole`: no cut is a choice too.
   Choices(int64_t tiles, int64_t longest, int64_t all, int num_sms, const Costs& costs,
-          bool exchanges, bool may_be_whole, bool whole_alike)
+          bool exchanges, bool may_be_whole)
       : costs_(costs),
         exchanges_(exchanges),
         may_be_whole_(may_be_whole),
-        whole_alike_(whole_alike),
         tiles_(tiles),
         longest_(longest),
         all_(all),
@@ -147,8 +145,7 @@ class Choices {
 
   // Where tiles see `keys` keys each: how far behind the best choice each one is, and no cut.
   void compare(int64_t keys) {
-    const double of_key = whole_alike_ ? of_all(tiles_) : 1.0;
-    const double whole = rounds(1) * static_cast<double>(keys) * of_key + costs_.call;
+    const double whole = rounds(1) * static_cast<double>(keys) * of_all(tiles_) + costs_.call;
     double best = may_be_whole_ ? whole : std::numeric_limits<double>::infinity();
     std::array<double, kMostCuts> times{};
     for (size_t i = 0; i < count_; ++i) {
@@ -211,7 +208,7 @@ class Choices {
   static constexpr size_t kMostCuts = 31 + kMostEven + 16;
 
   Costs costs_;
-  bool exchanges_, may_be_whole_, whole_alike_;
+  bool exchanges_, may_be_whole_;
   int64_t tiles_, longest_, all_;
   int num_sms_;
   size_t count_ = 0;
@@ -238,12 +235,6 @@ Costs costs_of(const AttentionProblem& p, const DeviceSpec& device, bool exchang
           ns.call / key.of_all, std::min(1.0, key.of_one / key.of_all)};
 }
 
-// Whether whole tiles read keys as fast as parts do.
-bool whole_tiles_are_alike(const AttentionProblem& p, const DeviceSpec& device) {
-  if (p.is_quantised() || is_sm100(device.architecture)) return true;
-  return has_shape_of_parts(p);
-}
-
 // The plan knows the greatest lengths alone. Where sequences may be shorter it looks at that length
 // and at its halves, as far down as kShortest where even parts may be chosen, which suit all of
 // them; else at one half, and no part is so long that one which ends last keeps the others waiting.
@@ -255,8 +246,7 @@ std::optional<Cut> choose_cut(const AttentionProblem& p, int tile_rows, const De
   const bool may_be_even =
       lengths_differ && !p.mask.is_bounded_left() && 2 * tiles <= device.num_sms;
   Choices choices(tiles, longest, p.seqlen_k, device.num_sms, costs_of(p, device, exchanges),
-                  exchanges, !lengths_differ || longest <= kLongestPart,
-                  whole_tiles_are_alike(p, device));
+                  exchanges, !lengths_differ || longest <= kLongestPart);
   choices.add_multiples(lengths_differ ? kLongestPart : longest);
   if (may_be_even) choices.add_even();
   choices.compare(longest);

@@ -26,6 +26,10 @@ const Sm90PartRow& part_row_of(const AttentionProblem& p) {
 
 bool has_few_rows(const AttentionProblem& p) { return rows_of_key_head(p) <= sm90::kWarpgroupRows; }
 
+// Whole tiles of few rows take the shape of parts: as many bytes under way, and no rows that nobody
+// asks for.
+bool has_shape_of_parts(const AttentionProblem& p) { return !p.is_quantised() && has_few_rows(p); }
+
 sm90::FwdTraits traits_of_whole_tiles(const AttentionProblem& p) {
   if (p.is_quantised()) {
     return traits_of(*bytes_row_of(p), element_of(p), p.transforms_scores());
@@ -86,8 +90,6 @@ bool takes_bytes(const AttentionProblem& p, const DeviceSpec& device) {
   return !has_few_rows(p) && p.descale_block == 0 && pages_of(p) != Pages::kRows &&
          !choose_key_parts(p, device).are_cut();
 }
-
-bool has_shape_of_parts(const AttentionProblem& p) { return !p.is_quantised() && has_few_rows(p); }
 
 Sm90ForwardSpec plan_sm90(const AttentionProblem& p, const DeviceSpec& device,
                           std::optional<TileSource> forced) {

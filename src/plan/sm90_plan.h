@@ -18,10 +18,6 @@ Sm90ForwardSpec plan_sm90(const AttentionProblem& problem, const DeviceSpec& dev
 // (e4m3_plan.h) takes all that is left.
 bool takes_bytes(const AttentionProblem& problem, const DeviceSpec& device);
 
-// Whether whole tiles of few rows take the shape of parts: as many bytes under way, and no rows
-// that nobody asks for.
-bool has_shape_of_parts(const AttentionProblem& problem);
-
 void explain_sm90(const ForwardPlan& plan, std::vector<PlanStep>* steps);
 
 }  // namespace fa4::internal
