@@ -57,7 +57,7 @@ class Model {
       : key_(pages_of(p) == Pages::kRows ? KeyTime{kKeyByRows, kKeyByRows} : key_time(p, device)),
         tile_(p.is_quantised() ? kTileOfBytes : kTile),
         num_sms_(device.num_sms),
-        fewest_sms_(fewest_sms(p, num_sms_)) {
+        fewest_sms_(fewest_sms(p, device)) {
     const int64_t prompts = ceil_div(std::max<int64_t>(p.total_q - p.batch, 1), p.seqlen_q);
     const int64_t heads = p.heads_q / packable_group(p);
     tiles_ = std::clamp<int64_t>(p.batch - prompts, 1, std::max<int64_t>(p.total_q, 1)) * heads;
@@ -91,12 +91,14 @@ class Model {
   }
 
  private:
-  // Prompts may be shorter than the model's, and bytes beside prompts are slower. So is a softcap
-  // of few rows, which with prompts beside it takes 1.3 to 1.6 times as long a key (docs/kernels/
-  // decode_mixed_measured.md, "Softcap").
-  static int fewest_sms(const AttentionProblem& p, int num_sms) {
-    if (p.softcap > 0) return p.head_dim <= 128 ? num_sms : ceil_div(7 * num_sms, 10);
-    return p.is_quantised() ? ceil_div(3 * num_sms, 5) : ceil_div(num_sms, 2);
+  // Prompts may be shorter than the model's, and bytes beside prompts are slower. So are few rows
+  // with a softcap, of 16 bits on Hopper 1.3 to 1.6 times (docs/kernels/decode_mixed_measured.md,
+  // "Softcap").
+  static int fewest_sms(const AttentionProblem& p, const DeviceSpec& device) {
+    const int all = device.num_sms;
+    if (p.is_quantised()) return ceil_div(3 * all, 5);
+    if (p.softcap == 0 || is_sm100(device.architecture)) return ceil_div(all, 2);
+    return p.head_dim <= 128 ? all : ceil_div(7 * all, 10);
   }
 
   // Where the launch of few ends last, SMs are idle: that counts a little more.

@@ -55,27 +55,32 @@ TEST(FewQueriesPlan, OfBytesAsManyAsATileOf16Rows) {
 }
 
 TEST(FewQueriesPlan, OfEveryHeadDimension) {
-  for (const DeviceSpec& device : {h200_spec(), kB200}) {
-    for (const int64_t head_dim : {64, 96, 128, 192, 256}) {
-      for (const float softcap : {0.0F, 30.0F}) {
-        ProblemDesc d = step();
-        d.head_dim = d.head_dim_v = head_dim;
-        d.softcap = softcap;
-        const ForwardPlan plan = plan_of(d, device);
-        ASSERT_TRUE(plan.few) << head_dim;
-        EXPECT_EQ(plan.steps.size(), 2);
-        EXPECT_LE(plan.steps[0].grid, device.num_sms);
-      }
+  for (const int64_t head_dim : {64, 96, 128, 192, 256}) {
+    for (const float softcap : {0.0F, 30.0F}) {
+      ProblemDesc d = step();
+      d.head_dim = d.head_dim_v = head_dim;
+      d.softcap = softcap;
+      const ForwardPlan plan = plan_of(d);
+      ASSERT_TRUE(plan.few) << head_dim;
+      EXPECT_EQ(plan.few->most, 8);
+      EXPECT_EQ(tiling_of(plan.few->spec).shape.tile_m, 64);
+      EXPECT_EQ(plan.steps.size(), 2);
     }
   }
 }
 
-// A tile of few rows has 128 there.
+// A tile of few rows has 128 there, and every head dimension has one.
 TEST(FewQueriesPlan, OnBlackwell) {
-  const ForwardPlan of_16_bits = plan_of(step(), kB200);
-  ASSERT_TRUE(of_16_bits.few);
-  EXPECT_EQ(of_16_bits.few->most, 16);
-  EXPECT_EQ(tiling_of(of_16_bits.few->spec).shape.tile_m, 128);
+  for (const int64_t head_dim : {64, 96, 128, 192, 256}) {
+    ProblemDesc d = step();
+    d.head_dim = d.head_dim_v = head_dim;
+    d.softcap = head_dim == 256 ? 30 : 0;
+    const ForwardPlan plan = plan_of(d, kB200);
+    ASSERT_TRUE(plan.few) << head_dim;
+    EXPECT_EQ(plan.few->most, 16);
+    EXPECT_EQ(tiling_of(plan.few->spec).shape.tile_m, 128);
+    EXPECT_LT(plan.steps[0].grid, kB200.num_sms);
+  }
   ProblemDesc bytes = step();
   bytes.kv_dtype = DType::kE4M3;
   const ForwardPlan plan = plan_of(bytes, kB200);
@@ -129,6 +134,7 @@ TEST(FewQueriesPlan, SmsOfFew) {
   ProblemDesc capped = d;
   capped.softcap = 30;
   EXPECT_EQ(ctas(capped), 132);
+  EXPECT_LT(plan_of(capped, kB200).steps[0].grid, kB200.num_sms);
   capped.head_dim = capped.head_dim_v = 256;
   EXPECT_EQ(ctas(capped), 103);
   d.batch = 68;
