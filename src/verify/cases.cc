@@ -276,7 +276,7 @@ Case make_uncut_case(int64_t index, uint64_t seed) {
   ProblemDesc& d = c.desc;
   d.dtype = index % 2 == 0 ? DType::kBF16 : DType::kF16;
   std::tie(d.head_dim, d.head_dim_v) = choose_head_dims(index / 2 % kHeadDimFamilies, random);
-  if (random.chance(35)) d.softcap = static_cast<float>(random.between(2, 80));
+  if (random.chance(50)) d.softcap = static_cast<float>(random.between(2, 80));
   d.batch = random.between(1, 4);
   d.heads_kv = random.between(1, 3);
   d.heads_q = d.heads_kv * random.between(1, 8);
@@ -465,7 +465,7 @@ std::vector<Case> make_suite(Suite suite, uint64_t seed) {
   }
   const int64_t serving = suite == Suite::kFull ? 300 : 20;
   for (int64_t i = 0; i < serving; ++i) cases.push_back(make_serving_case(i, seed));
-  const int64_t uncut = suite == Suite::kFull ? 240 : 4;
+  const int64_t uncut = suite == Suite::kFull ? 720 : 4;
   for (int64_t i = 0; i < uncut; ++i) cases.push_back(make_uncut_case(i, seed));
   const int64_t quantised = suite == Suite::kFull ? 200 : 16;
   for (int64_t i = 0; i < quantised; ++i) cases.push_back(make_quantised_case(i, seed));
