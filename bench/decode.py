@@ -57,6 +57,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import fa4_ctypes
 from interleaved import interleave, random_tensor, reason_of, table
 from comparison import parse_libraries
+from gradients import capped
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -319,9 +320,7 @@ def share_of_bound(out, caches, reads, rounds_q):
         sequence, head = i * batch // CHECKED % batch, i % heads_kv
         k, v = caches.keys_of(sequence, head, reads)
         q = caches.q[sequence, 0, head * group:(head + 1) * group].float()
-        scores = q @ k.T / dim**0.5
-        if caches.softcap:
-            scores = caches.softcap * torch.tanh(scores / caches.softcap)
+        scores = capped(caches, q @ k.T / dim**0.5)
         expected = torch.softmax(scores, -1) @ v
         plain = (torch.softmax(scores.bfloat16().float(), -1).bfloat16().float() @ v).bfloat16().float()
         bound = 2 * (plain - expected).abs().max() + expected.abs().max() * 2**-8

@@ -40,7 +40,7 @@ def seen_keys(row, first, count, queries, keys, device):
 
 
 def capped(row, scores):
-    """Scores under the row's softcap."""
+    """Scores under the softcap of a row, or of whatever else has one."""
     return row.softcap * torch.tanh(scores / row.softcap) if row.softcap else scores
 
 

@@ -23,6 +23,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import fa4_ctypes
 from comparison import parse_libraries
 from decode import graph_of, pairs_of
+from gradients import capped
 from interleaved import interleave, random_tensor, reason_of
 
 import torch
@@ -116,10 +117,7 @@ def share_of_bound(out, step):
         place = (slice(end - rows, end), slice(head * group, (head + 1) * group))
         q, found = (x[place].float().transpose(0, 1) for x in (step.q, out))
         hidden = torch.ones(rows, len(k), device="cuda", dtype=torch.bool).triu(len(k) - rows + 1)
-        scores = q @ k.T / step.head_dim**0.5
-        if step.softcap:
-            scores = step.softcap * torch.tanh(scores / step.softcap)
-        scores = scores.masked_fill(hidden, float("-inf"))
+        scores = capped(step, q @ k.T / step.head_dim**0.5).masked_fill(hidden, float("-inf"))
         expected = torch.softmax(scores, -1) @ v
         plain = (torch.softmax(scores.bfloat16().float(), -1).bfloat16().float() @ v).bfloat16().float()
         allowed = 2 * (plain - expected).abs().max() + expected.abs().max() * 2**-8

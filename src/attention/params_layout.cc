@@ -152,8 +152,7 @@ ParamsLayout backward_layout() {
       part_sums, part_counts, part_floats, key_blocks, dq_sum_columns, head_blocks);
   fields.add(
       "softmax_scale, neg_lse_log2_to_score, scale_over_softcap, heads_q, heads_kv, group, "
-      "group_parts, "
-      "deterministic",
+      "group_parts, deterministic",
       softmax_scale, neg_lse_log2_to_score, scale_over_softcap, heads_q, heads_kv, group,
       group_parts, deterministic);
   FA4_ADD_FIELDS(fields, order, sections, last_keys_first, heads_down, pair_sections, first_stores,

@@ -39,7 +39,7 @@ class Gradients(unittest.TestCase):
             group = row.heads_q // row.heads_kv
             scores = torch.einsum("ihd,jhd->hij", here[0], here[1].repeat_interleave(group, 1)) / math.sqrt(row.head_dim)
             seen = [[start <= j < stop for j in range(keys)] for start, stop in map(row.keys_of(queries, keys), range(queries))]
-            scores = gradients.capped(row, scores)
+            scores = row.softcap * torch.tanh(scores / row.softcap) if row.softcap else scores
             p = torch.softmax(scores.masked_fill(~torch.tensor(seen), -1e30), -1) * torch.tensor(seen)
             parts.append((torch.einsum("hij,jhd->ihd", p, here[2].repeat_interleave(group, 1)) * here[3]).sum())
         return [g.to(torch.bfloat16) for g in torch.autograd.grad(sum(parts), leaves)]

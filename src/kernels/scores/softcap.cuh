@@ -20,15 +20,18 @@ __device__ inline float accurate_tanh(float x) {
   return fabsf(x) < 0.25f ? near : far;
 }
 
-// The same where |x| is at most kNear, without an exponential; and what the forward makes of such a
+// c1 x + c3 x³ + c5 x⁵ + c7 x⁷
+__device__ inline float odd_polynomial(float x, float c1, float c3, float c5, float c7) {
+  const float x2 = x * x;
+  return x * fmaf(x2, fmaf(x2, fmaf(x2, c7, c5), c3), c1);
+}
+// tanh where |x| is at most kNear, without an exponential; and what the forward makes of such a
 // score, whose coefficients hold scale, softcap and log2(e).
 __device__ inline float near_tanh(float x) {
-  const float x2 = x * x;
-  return x * fmaf(x2, fmaf(x2, fmaf(x2, kTanh7, kTanh5), kTanh3), kTanh1);
+  return odd_polynomial(x, kTanh1, kTanh3, kTanh5, kTanh7);
 }
-__device__ inline float near_cap(float s, const CapParams& cap) {
-  const float s2 = s * s;
-  return s * fmaf(s2, fmaf(s2, fmaf(s2, cap.near_7, cap.near_5), cap.near_3), cap.near_1);
+__device__ inline float near_cap(float score, const CapParams& cap) {
+  return odd_polynomial(score, cap.near_1, cap.near_3, cap.near_5, cap.near_7);
 }
 
 // What the forward's softmax takes are powers of two: softcap log2(e) tanh(score / softcap). The
@@ -38,15 +41,7 @@ __device__ inline float near_cap(float s, const CapParams& cap) {
 // the caller to say, who looks at none that another sequence, or whatever lies behind this one, may
 // have a part in: no bit of a result is to depend on those.
 template <int kScores>
-__device__ inline float largest_of(const float (&s)[kScores]) {
-  float largest[2] = {fabsf(s[0]), fabsf(s[1])};
-#pragma unroll
-  for (int i = 2; i < kScores; ++i) largest[i % 2] = ptx::max_nan(largest[i % 2], fabsf(s[i]));
-  return ptx::max_nan(largest[0], largest[1]);
-}
-// Of a fragment's row.
-template <int kScores>
-__device__ inline float largest_of(const float (&s)[kScores], int r) {
+__device__ inline float largest_of_row(const float (&s)[kScores], int r) {  // of a fragment's two
   float largest[2] = {fabsf(s[2 * r]), fabsf(s[2 * r + 1])};
 #pragma unroll
   for (int i = 2 * r + 4; i < kScores; i += 4) {
@@ -54,6 +49,10 @@ __device__ inline float largest_of(const float (&s)[kScores], int r) {
     largest[1] = ptx::max_nan(largest[1], fabsf(s[i + 1]));
   }
   return ptx::max_nan(largest[0], largest[1]);
+}
+template <int kScores>
+__device__ inline float largest_of(const float (&s)[kScores]) {
+  return ptx::max_nan(largest_of_row(s, 0), largest_of_row(s, 1));
 }
 
 // 2. Of others that their row sees, (1 - e) / (1 + e), where e = exp(-2 |x|): right to 1.2e-7 of

@@ -133,8 +133,9 @@ class Softmax {
     if (kMasked && is_hidden(first_key, chunk)) return;
     const bool whole = !kMasked || is_whole(first_key, chunk);
     if constexpr (T.softcap) {
-      const bool small = !exists || largest_of(s) <= p.cap.near_limit;
-      cap_scores(s, p.cap, whole && __all_sync(0xffffffffu, small), whole);
+      const bool near =
+          whole && __all_sync(0xffffffffu, !exists || largest_of(s) <= p.cap.near_limit);
+      cap_scores(s, p.cap, near, whole);
     }
     if (!whole) {
       const int key = first_key + chunk * kChunk;

@@ -140,8 +140,8 @@ class Consumer {
     if (!masked && near) {
       const float limit = c.params.cap.near_limit;
       const int rows = rows_left();
-      near = __all_sync(0xffffffffu, (largest_of(rS, 0) <= limit || row(0) >= rows) &&
-                                         (largest_of(rS, 1) <= limit || row(1) >= rows));
+      near = __all_sync(0xffffffffu, (largest_of_row(rS, 0) <= limit || row(0) >= rows) &&
+                                         (largest_of_row(rS, 1) <= limit || row(1) >= rows));
     }
     cap_scores(rS, c.params.cap, near && !masked, !masked);
   }
