@@ -6,7 +6,6 @@ Structs are packed anew for each call and passed as bytes, so that nothing is sh
 import ctypes
 import functools
 import os
-import reprlib
 import struct
 
 from . import _errors
@@ -68,7 +67,7 @@ class Layout:
                 struct.pack(f"={count}{code}", *((value,) if count == 1 else value))
             except (struct.error, OverflowError, TypeError, RuntimeError):
                 kind = _KINDS[code] if count == 1 else f"{count} numbers, each {_KINDS[code]}"
-                raise _errors.InvalidArgumentError(f"{field} {reprlib.repr(value)}; accepted: {kind}") from None
+                raise _errors.InvalidArgumentError(f"{field} {_errors.shown(value)}; accepted: {kind}") from None
 
     def packer(self, *names):
         """A function of the values of these fields, in their order in the struct, that gives the struct's bytes."""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from . import _arrays, _cache, _call, _device, _options
 from ._arrays import DTYPE_NAMES, DTYPES, E4M3, F32
-from ._errors import InvalidArgumentError, NotSupportedError
+from ._errors import InvalidArgumentError, NotSupportedError, shown
 from ._problem import (DENSE, PACKED, PAGED, Options, Tensor, bound_of_pages, check_prefix, check_shapes, descale_strides, described,
                        layout_of_shapes, problem_bytes)
 
@@ -495,7 +495,7 @@ def plan(*, batch=1, seqlen_q=1024, seqlen_k=None, heads_q=8, heads_kv=None, hea
     """
     _options.check_direction(direction)
     if not isinstance(dtype, str) or dtype not in DTYPES:
-        raise InvalidArgumentError(f"dtype {dtype!r}; accepted: {', '.join(map(repr, DTYPES))}")
+        raise InvalidArgumentError(f"dtype {shown(dtype)}; accepted: {', '.join(map(repr, DTYPES))}")
     heads_kv = heads_q if heads_kv is None else heads_kv
     seqlen_k = seqlen_q if seqlen_k is None else seqlen_k
     head_dim_v = head_dim if head_dim_v is None else head_dim_v

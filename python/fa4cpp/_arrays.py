@@ -8,12 +8,11 @@ import array as stdlib_array
 import ctypes
 import math
 import operator
-import reprlib
 import sys
 import types
 
 from ._abi_table import CONSTANTS
-from ._errors import InvalidArgumentError, NotSupportedError
+from ._errors import InvalidArgumentError, NotSupportedError, shortened, shown
 
 F32, F16, BF16 = CONSTANTS["FA4_F32"], CONSTANTS["FA4_F16"], CONSTANTS["FA4_BF16"]
 E4M3 = CONSTANTS["FA4_E4M3"]  # of k and v alone
@@ -96,7 +95,7 @@ def check_apart(outputs, inputs):
 
 
 def _refuse_dtype(name, dtype):
-    raise InvalidArgumentError(f"{name} has dtype {dtype}; accepted: float32, float16, bfloat16 for tensors, uint8 "
+    raise InvalidArgumentError(f"{name} has dtype {shortened(str(dtype))}; accepted: float32, float16, bfloat16 for tensors, uint8 "
                                "and float8_e4m3fn for k and v, int32, int64 for lengths and indices")
 
 
@@ -359,11 +358,11 @@ def _listed(name, values, code, convert, accepted):
     try:
         flat = stdlib_array.array(code, [convert(number) for row in rows for number in row])
     except (TypeError, ValueError, OverflowError):
-        raise InvalidArgumentError(f"{name} {reprlib.repr(values)}; accepted: {accepted}") from None
+        raise InvalidArgumentError(f"{name} {shown(values)}; accepted: {accepted}") from None
     if not nested:
         return flat
     if not rows[0] or any(len(row) != len(rows[0]) for row in rows):
-        raise InvalidArgumentError(f"{name} {reprlib.repr(values)}; accepted: rows of equally many numbers, one or more")
+        raise InvalidArgumentError(f"{name} {shown(values)}; accepted: rows of equally many numbers, one or more")
     return memoryview(flat).cast("B").cast(code, (len(rows), len(rows[0])))
 
 
@@ -409,7 +408,7 @@ def as_floats(name, array):
     try:
         return array.astype("float32")
     except (TypeError, ValueError):
-        raise InvalidArgumentError(f"{name} is {reprlib.repr(array)}; accepted: an array of numbers") from None
+        raise InvalidArgumentError(f"{name} is {shown(array)}; accepted: an array of numbers") from None
 
 
 def read_indices(view):

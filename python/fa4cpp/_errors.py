@@ -5,13 +5,18 @@ import re
 import reprlib
 
 
+def shortened(text):
+    """A text in an error, of at most 100 characters."""
+    return text if len(text) <= 100 else f"{text[:97]}..."
+
+
 def shown(value):
     """A value in an error, shortened; numbers, words and lists of few without reprlib, which torch.compile does not follow."""
     if type(value) in (bool, float) or (type(value) is int and -2**63 <= value < 2**63) or (type(value) is str and len(value) < 25):
         return f"{value!r}"
     if type(value) is list and len(value) < 7:
-        return f"[{', '.join([shown(each) for each in value])}]"
-    return reprlib.repr(value)
+        return shortened(f"[{', '.join([shown(each) for each in value])}]")
+    return shortened(reprlib.repr(value))
 
 
 class Error(RuntimeError):

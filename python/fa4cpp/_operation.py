@@ -6,7 +6,7 @@ import sys
 from . import _call, _options
 from ._abi import BACKWARD_ARGS, FORWARD_ARGS, LIBRARY, PLAN_OPTIONS, PROBLEM, check, out_pointer
 from ._arrays import DTYPES, E4M3
-from ._errors import InvalidArgumentError
+from ._errors import InvalidArgumentError, shown
 
 _LAYOUTS = {"dense": 0, "packed": 1, "paged": 2}
 
@@ -110,6 +110,6 @@ class Operation:
 def _number_of(field, value, words):
     if isinstance(value, str):
         if value not in words:
-            raise InvalidArgumentError(f"{field} {value!r}; accepted: {', '.join(map(repr, words))}")
+            raise InvalidArgumentError(f"{field} {shown(value)}; accepted: {', '.join(map(repr, words))}")
         return words[value]
     return value

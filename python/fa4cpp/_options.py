@@ -5,7 +5,7 @@ import sys
 from typing import NamedTuple, Optional
 
 from ._arrays import DTYPE_NAMES, DTYPES
-from ._errors import InvalidArgumentError, NotSupportedError, renamed, shown
+from ._errors import InvalidArgumentError, NotSupportedError, renamed, shortened, shown
 
 _ALIASES = {"s_aux": "sink", "learnable_sink": "sink", "block_table": "page_table",
             "return_attn_probs": "return_lse", "return_softmax_lse": "return_lse"}
@@ -34,7 +34,7 @@ def refuse(keyword, value):
     accepted = _REFUSED[keyword]
     if value is None or (accepted is not None and is_equal(value, accepted)):
         return
-    text = value if isinstance(value, (bool, int, float, str)) else f"of type {type(value).__name__}"
+    text = shortened(f"{value}") if isinstance(value, (bool, int, float, str)) else f"of type {type(value).__name__}"
     raise NotSupportedError(f"{keyword} {text} is not in this version; accepted: {accepted}")
 
 
@@ -45,6 +45,8 @@ def take(function, others, **ours):
             refuse(keyword, value)
         elif keyword in _ALIASES and _ALIASES[keyword] in ours:
             name = _ALIASES[keyword]
+            if name == "return_lse":  # a flag, which both words may ask for or not
+                value, ours[name] = flag(keyword, value), flag(name, ours[name])
             if value is not None and value is not False:
                 if ours[name] is not None and ours[name] is not False and ours[name] is not value:
                     raise InvalidArgumentError(f"{keyword} and {name} are both given; accepted: one of them")
@@ -161,7 +163,7 @@ def _out_dtype(given, dtype):
     name = given if isinstance(given, str) else getattr(given, "__name__", str(given)).rpartition(".")[2]
     number = DTYPES.get(name)
     if number is None or number not in (dtype, DTYPES["float32"]):
-        raise InvalidArgumentError(f"out_dtype {name}; accepted: {DTYPE_NAMES[dtype]} (q's), float32")
+        raise InvalidArgumentError(f"out_dtype {shortened(name)}; accepted: {DTYPE_NAMES[dtype]} (q's), float32")
     return 0 if number == dtype else number
 
 
@@ -192,7 +194,7 @@ def window_of(window_size):
     try:
         left, right = (None if bound is None else operator.index(bound) for bound in window_size)
     except (TypeError, ValueError, RuntimeError):
-        raise InvalidArgumentError(f"window_size {window_size!r}; accepted: (left, right), -1 for no bound") from None
+        raise InvalidArgumentError(f"window_size {shown(window_size)}; accepted: (left, right), -1 for no bound") from None
     if isinstance(window_size, Window):
         return (left, right)
     for side, bound in (("left", left), ("right", right)):

@@ -28,6 +28,13 @@ class Foreign:
                                     "strides": strides, "version": 3}
 
 
+class Empty:
+    """Of which bool() makes nothing, as of arrays."""
+
+    def __bool__(self):
+        raise ValueError("ambiguous")
+
+
 class Dense(unittest.TestCase):
     def check(self, q, k, v, sink=None, **options):
         names = {"scale": "softmax_scale", "window": "window_size"}
@@ -259,6 +266,20 @@ class Refusals(unittest.TestCase):
                 call()
             self.assertTrue(str(caught.exception).startswith(text), str(caught.exception))
         self.refused(ValueError, "^softmax_scale 'a  b'; accepted", softmax_scale="a  b")
+
+    def test_a_value_is_shown_in_a_hundred_characters(self):
+        many = [[0.123456789] * 9] * 9
+        for call in (lambda: fa4cpp.flash_attn_func(*(self.q,) * 3, window_size=many), lambda: fa4cpp.flash_attn_func(*(self.q,) * 3, out_dtype="x" * 999),
+                     lambda: fa4cpp.flash_attn_func(*(self.q,) * 3, dropout_p="x" * 999), lambda: fa4cpp.flash_attn_func(*(self.q,) * 3, sink=[many] * 6),
+                     lambda: fa4cpp.plan(dtype=many), lambda: fa4cpp.Operation(dtype="x" * 999)):
+            with self.assertRaises(fa4cpp.Error) as caught:
+                call()
+            self.assertLess(len(str(caught.exception).partition("; accepted")[0].partition(" is not")[0]), 125)
+
+    def test_two_words_for_one_flag(self):
+        for options in (dict(return_lse=True, return_attn_probs=0), dict(return_lse=1, return_softmax_lse=True), dict(return_lse=0, return_attn_probs=1)):
+            self.assertEqual(len(fa4cpp.flash_attn_func(*(self.q,) * 3, **options)), 2)
+        self.refused(ValueError, "^return_attn_probs .*; accepted: True or False", return_attn_probs=Empty())
 
     def test_options_of_what_is_not_there(self):
         self.refused(fa4cpp.InvalidArgumentError, "^descale_block 7 without k_descale and v_descale; accepted: 0", descale_block=7)

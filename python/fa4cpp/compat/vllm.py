@@ -5,8 +5,8 @@ from typing import List, Optional
 import torch
 
 from . import _shared
-from .._errors import InvalidArgumentError, NotSupportedError
-from .._options import is_equal
+from .._errors import InvalidArgumentError, NotSupportedError, shown
+from .._options import flag, is_equal
 
 __all__ = ["fa_version_unsupported_reason", "flash_attn_varlen_func", "get_scheduler_metadata", "is_fa_version_supported"]
 
@@ -17,7 +17,7 @@ def is_fa_version_supported(fa_version: int, device=None) -> bool:
 
 
 def fa_version_unsupported_reason(fa_version: int, device=None) -> Optional[str]:
-    return None if is_equal(fa_version, 2) else f"fa_version {fa_version}; accepted: 2"
+    return None if is_equal(fa_version, 2) else f"fa_version {shown(fa_version)}; accepted: 2"
 
 
 @_shared.names(sink="s_aux", page_table="block_table")

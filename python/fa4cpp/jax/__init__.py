@@ -2,7 +2,6 @@
 
 import functools
 import operator
-import reprlib
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +11,7 @@ if jax.__version_info__[:3] < (0, 5, 3):  # which cuts no calls over devices as 
     raise ImportError(f"jax {jax.__version__}; accepted: 0.5.3 or newer", name=__name__)
 
 from .. import _options
-from .._errors import InvalidArgumentError, NotSupportedError, renamed
+from .._errors import InvalidArgumentError, NotSupportedError, renamed, shown
 from .._problem import Options
 from . import _axes, _calls, _directions
 
@@ -186,7 +185,7 @@ def _pair(local_window_size):
     try:
         left, right = (operator.index(bound) for bound in local_window_size)
     except (TypeError, ValueError):
-        raise InvalidArgumentError(f"local_window_size {reprlib.repr(local_window_size)}; accepted: a whole number, or (left, right)") from None
+        raise InvalidArgumentError(f"local_window_size {shown(local_window_size)}; accepted: a whole number, or (left, right)") from None
     return left, right
 
 

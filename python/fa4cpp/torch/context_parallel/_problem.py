@@ -1,13 +1,12 @@
 """What one call computes, checked on this rank before any rank is waited for."""
 
 import itertools
-import reprlib
 from typing import NamedTuple, Optional
 
 import torch
 
 from ... import _device
-from ..._errors import InvalidArgumentError, NotSupportedError
+from ..._errors import InvalidArgumentError, NotSupportedError, shown
 from ..._options import flag, number, window_of
 from ..._problem import Options
 from .. import _autocast, _bound, _sink, _tensor, _tensors
@@ -137,7 +136,7 @@ def _packed(cu_seqlens, max_seqlen, total, device, wants_starts):
         return Packed(cu_seqlens, cu_seqlens, bound, bound), None
     starts = cu_seqlens.tolist()
     if starts[0] != 0 or starts != sorted(starts) or starts[-1] > total:
-        raise InvalidArgumentError(f"cu_seqlens {reprlib.repr(starts)}; accepted: ascending from 0 to at most {total}, the rows of all ranks")
+        raise InvalidArgumentError(f"cu_seqlens {shown(starts)}; accepted: ascending from 0 to at most {total}, the rows of all ranks")
     longest = max(end - start for start, end in itertools.pairwise(starts))
     if 0 <= bound < longest:
         raise InvalidArgumentError(f"max_seqlen {bound}; accepted: {longest} or more, the longest of cu_seqlens, or None")
