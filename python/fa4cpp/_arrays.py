@@ -74,6 +74,11 @@ def _runs(view):
     return run, step
 
 
+def as_bytes(pointer, shape, strides, item_bytes):
+    """For check_apart, which asks nothing else, the View of elements of any dtype; strides are in bytes."""
+    return View(pointer, E4M3, (*shape, item_bytes), (*strides, 1), None, True, "bytes")
+
+
 def _may_overlap(a, b):
     """By the rule of the library: views of one buffer whose elements lie beside each other's do not."""
     if 0 in a.shape or 0 in b.shape:
@@ -186,9 +191,11 @@ def _from_dlpack(name, array):
         raise NotSupportedError(f"{name} is an array of DLPack device type {device_type}; "
                                 "accepted: 1, the CPU (torch's tensors may lie on any device)")
     torch = sys.modules.get("torch")
-    if torch is not None and isinstance(array, torch.Tensor):
-        array = array.resolve_neg()  # a capsule of a negative view does not say that its memory has the other sign
+    is_torchs = torch is not None and isinstance(array, torch.Tensor)
     try:
+        freed = is_torchs and array.data_ptr() == array.storage_offset() * array.element_size()  # of which a capsule tells nothing behind an offset
+        if is_torchs and not freed:
+            array = array.resolve_neg()  # a capsule of a negative view does not say that its memory has the other sign
         capsule = _capsule_of(array)
         tensor, writable = _opened(capsule)
     except _DLPACK_ERRORS as error:
@@ -198,7 +205,8 @@ def _from_dlpack(name, array):
         _refuse_dtype(name, getattr(array, "dtype", f"DLPack ({tensor.code}, {tensor.bits}, {tensor.lanes})"))
     shape = tuple(tensor.shape[:tensor.ndim])
     strides = tuple(tensor.strides[:tensor.ndim]) if tensor.strides else contiguous_strides(shape)
-    return View((tensor.data or 0) + tensor.byte_offset, dtype, shape, strides, (array, capsule), writable, "dlpack")
+    pointer = 0 if freed or not tensor.data else tensor.data + tensor.byte_offset
+    return View(pointer, dtype, shape, strides, (array, capsule), writable, "dlpack")
 
 
 class _PyBuffer(ctypes.Structure):
@@ -251,8 +259,21 @@ def has_shape(array):
     return hasattr(array, "shape") and not isinstance(array, type)
 
 
+def check_address(name, pointer, shape):
+    """Raises for elements at NULL, which the library would take for an array that is not given, or this package read."""
+    if not pointer and 0 not in shape:
+        raise InvalidArgumentError(f"{name} is NULL; accepted: an array whose memory is there")
+
+
 def view_of(name, array):
     """The View of what a caller passed as the argument `name`."""
+    view = _view_of(name, array)
+    if not view.pointer:
+        check_address(name, view.pointer, view.shape)
+    return view
+
+
+def _view_of(name, array):
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(array, numpy.generic):  # whose interface tells of a copy that is gone
         array = numpy.asarray(array)

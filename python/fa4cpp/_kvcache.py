@@ -177,8 +177,11 @@ def _tables_of(beside, cos, sin):
 
 
 def _with_length(name, indices):
-    """Lengths or indices: an array of numpy in place of one that says nothing but where it lies."""
-    if torch_of(indices) is not None or isinstance(indices, type):
+    """Lengths or indices: an array of numpy in place of one that says nothing but where it lies; raises for tensors that cannot be read."""
+    torch = torch_of(indices)
+    if torch is not None:
+        torch._tensors.check_kind(**{name: indices})
+    if torch is not None or isinstance(indices, type):
         return indices
     says_where = hasattr(indices, "__dlpack__") or hasattr(indices, "__array_interface__")
     return _arrays.shaped(name, indices) if says_where else indices
@@ -192,9 +195,6 @@ def _indices_of(**arrays):
 def _checked_indices(name, indices):
     if indices is None:
         return None
-    torch = torch_of(indices)
-    if torch is not None:
-        torch._tensors.check_kind(**{name: indices})
     if not hasattr(indices, "__len__") or getattr(indices, "shape", None) == () or isinstance(indices, type):
         raise InvalidArgumentError(f"{name} {shown(indices)}; accepted: an array of whole numbers")
     if name.startswith("cu_seqlens"):
@@ -248,8 +248,8 @@ def _is_followed(lengths):
 
 def _numbers_of(name, lengths, batch):
     """A list of an array of lengths, or of one for all."""
+    numbers = _with_length(name, lengths)
     try:
-        numbers = _with_length(name, lengths)
         numbers = numbers.tolist() if hasattr(numbers, "tolist") else numbers  # an array's elements one by one would be arrays
         return [numbers] * batch if isinstance(numbers, int) else [operator.index(number) for number in numbers]
     except (TypeError, ValueError, RuntimeError):

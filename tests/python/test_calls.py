@@ -28,11 +28,23 @@ class Foreign:
                                     "strides": strides, "version": 3}
 
 
+class Described:
+    """What numpy's protocol says just so."""
+
+    def __init__(self, **fields):
+        self.__array_interface__ = fields
+
+
 class Empty:
     """Of which bool() makes nothing, as of arrays."""
 
     def __bool__(self):
         raise ValueError("ambiguous")
+
+
+def bytes_of(*shape):
+    """Numbers of e4m3, all 0."""
+    return memoryview(bytearray(math.prod(shape))).cast("B", shape)
 
 
 class Dense(unittest.TestCase):
@@ -280,6 +292,32 @@ class Refusals(unittest.TestCase):
         for options in (dict(return_lse=True, return_attn_probs=0), dict(return_lse=1, return_softmax_lse=True), dict(return_lse=0, return_attn_probs=1)):
             self.assertEqual(len(fa4cpp.flash_attn_func(*(self.q,) * 3, **options)), 2)
         self.refused(ValueError, "^return_attn_probs .*; accepted: True or False", return_attn_probs=Empty())
+
+    def test_null_is_no_array(self):
+        """The library would take it for one that is not given; lengths are read here."""
+        q, starts, cache = floats(2, 4, 1, 8), integers(0, 2, 4), floats(2, 8, 1, 8)
+        new, pair = floats(2, 1, 1, 8), dict(rotary_cos=floats(8, 2), rotary_sin=floats(8, 2))
+        for name, shape, typestr, function, given in (
+                ("q", (2, 4, 1, 8), "<f4", fa4cpp.flash_attn_func, dict(k=q, v=q)),
+                ("sink", (1,), "<f4", fa4cpp.flash_attn_func, dict(q=q, k=q, v=q)),
+                ("out", (2, 4, 1, 8), "<f4", fa4cpp.flash_attn_func, dict(q=q, k=q, v=q)),
+                ("seqused_k", (2,), "<i4", fa4cpp.flash_attn_func, dict(q=q, k=q, v=q)),
+                ("seqused_q", (2,), "<i8", fa4cpp.flash_attn_func, dict(q=q, k=q, v=q)),
+                *((f"{of}_descale", (1,), "<f4", fa4cpp.flash_attn_func, dict(q=q, k=bytes_of(2, 4, 1, 8), v=bytes_of(2, 4, 1, 8))) for of in "kv"),
+                *((name, (3,), typestr, fa4cpp.flash_attn_varlen_func,
+                   dict(q=floats(4, 1, 8), k=floats(4, 1, 8), v=floats(4, 1, 8), cu_seqlens_q=starts, cu_seqlens_k=starts, max_seqlen_q=None,
+                        max_seqlen_k=None))
+                  for name in ("cu_seqlens_q", "cu_seqlens_k") for typestr in ("<i4", "<i8")),
+                *((name, (8, 2), "<f4", fa4cpp.append, dict(k_cache=cache, v_cache=cache, k=new, v=new, cache_seqlens=1, **pair))
+                  for name in ("rotary_cos", "rotary_sin")),
+                *((f"{of}_descale", (1,), "<f4", fa4cpp.append, dict(k_cache=bytes_of(2, 8, 1, 8), v_cache=bytes_of(2, 8, 1, 8), k=new, v=new, cache_seqlens=1))
+                  for of in "kv")):
+            with self.subTest(name, function=function), self.assertRaisesRegex(fa4cpp.InvalidArgumentError, f"^{name} is NULL; accepted: an array whose"):
+                function(**{**given, name: Described(shape=shape, typestr=typestr, data=(0, False), version=3)})
+        with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, "^seqused_k is NULL"):
+            fa4cpp.flash_attn_func(q, q, q, seqused_k=(ctypes.c_int32 * 2).from_address(0))
+        nothing = Described(shape=(2, 0, 1, 8), typestr="<f4", data=(0, False), version=3)
+        self.assertEqual(fa4cpp.flash_attn_func(nothing, q, q).nbytes, 0)
 
     def test_options_of_what_is_not_there(self):
         self.refused(fa4cpp.InvalidArgumentError, "^descale_block 7 without k_descale and v_descale; accepted: 0", descale_block=7)

@@ -42,7 +42,7 @@ def _sink(value, device):
     """A list becomes float32, and so does what no kernel reads."""
     sink = _tensor("sink", value, device)
     _tensors.check_kind(sink=sink)
-    if sink.is_complex() or sink.is_quantized:
+    if sink.is_complex():
         raise InvalidArgumentError(f"sink has dtype {str(sink.dtype)[6:]}; accepted: real numbers")
     return sink if sink.dtype in _tensors.NUMBERS else sink.float()
 

@@ -17,11 +17,12 @@ _ops.LIBRARY.define("append(Tensor(a!) k_cache, Tensor(b!) v_cache, Tensor k, Te
 def _view(name, tensor):
     if tensor is None:
         return None
+    name = _cache.NAMES.get(name, name)
     number = I32 if tensor.dtype == torch.int32 else _tensors.STORED.get(tensor.dtype)
     if number is None:
-        raise InvalidArgumentError(f"{_cache.NAMES.get(name, name)} has dtype {str(tensor.dtype)[6:]}; accepted: float32, float16, bfloat16, and "
+        raise InvalidArgumentError(f"{name} has dtype {str(tensor.dtype)[6:]}; accepted: float32, float16, bfloat16, and "
                                    "for caches uint8, float8_e4m3fn")
-    return View(tensor.data_ptr(), number, tuple(tensor.shape), tensor.stride(), tensor, True, "torch")
+    return View(_tensors.address(name, tensor), number, tuple(tensor.shape), tensor.stride(), tensor, True, "torch")
 
 
 def _new(name, tensor, cache):

@@ -110,7 +110,7 @@ def _(dout, dlse, out, lse, q, k, v, sink, *rest):
 
 _vmap.register(LIBRARY, "forward", "forward_out", "serve", "serve_out", "backward")
 
-PLAIN = (torch.Tensor, torch.nn.Parameter)
+PLAIN = _tensors.PLAIN
 # Of torch.autograd's is_grads_batched, whose vmap is on no stack.
 _is_batched = getattr(torch._C._functorch, "is_legacy_batchedtensor", lambda tensor: False)
 _is_tracing = torch._C._is_tracing  # torch.jit.trace records what it sees of the dispatcher alone

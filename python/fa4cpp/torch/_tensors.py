@@ -30,8 +30,18 @@ def number_of(name, tensor):
     return found
 
 
+PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+def has_address(tensor):
+    """Whether a tensor lies in memory, and may be asked where: none of a compiler, a transformation, a mode or the meta device does."""
+    return (not torch.compiler.is_compiling() and type(tensor) in PLAIN and (tensor.is_cpu or tensor.is_cuda) and torch._C._has_storage(tensor)
+            and not torch._is_functional_tensor(tensor))
+
+
 def check_kind(**tensors):
-    """Raises for a tensor whose memory is not its elements by strides, or that is none."""
+    """Raises for a tensor whose memory is not its elements by strides, or that is none or has none."""
+    compiling = torch.compiler.is_compiling()
     for name, tensor in tensors.items():
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(f"{name} is {type(tensor).__name__}; accepted: a tensor, as q is")
@@ -39,6 +49,35 @@ def check_kind(**tensors):
             raise InvalidArgumentError(f"{name} is nested; accepted: a tensor with a shape, or q, k and v all nested in flash_attn_func")
         if tensor.layout is not torch.strided:
             raise InvalidArgumentError(f"{name} has layout {str(tensor.layout)[6:].lstrip('_')}; accepted: strided, as its to_dense() has")
+        if tensor.is_quantized:
+            raise InvalidArgumentError(f"{name} has dtype {str(tensor.dtype)[6:]}; accepted: real numbers")
+        if not compiling and _is_at_null(tensor) and has_address(tensor):
+            _arrays.check_address(name, 0, tensor.shape)
+
+
+def _is_at_null(tensor):
+    """Whether the storage is, as one that is freed: a tensor behind an offset of it has another address."""
+    try:
+        return type(tensor) in PLAIN and tensor.data_ptr() == tensor.storage_offset() * tensor.element_size()
+    except RuntimeError:  # of what transformations wrap
+        return False
+
+
+def bytes_of(name, tensor):
+    """The View of a tensor's bytes, whatever its dtype; None where it has no address."""
+    check_kind(**{name: tensor})
+    if not has_address(tensor):
+        return None
+    size = tensor.element_size()
+    return _arrays.as_bytes(tensor.data_ptr(), tensor.shape, [stride * size for stride in tensor.stride()], size)
+
+
+def address(name, tensor):
+    """Where the elements of a tensor that the library gets begin."""
+    pointer = tensor.data_ptr()
+    if not pointer:
+        _arrays.check_address(name, pointer, tensor.shape)
+    return pointer
 
 
 def tensor(name, value, device):
@@ -320,20 +359,20 @@ def run(direction, device, problem, inputs, outputs, totals):
     if device.startswith("cuda"):
         _run_on_gpu(direction, device, problem, {**inputs, **outputs}, totals)
     elif device == "cpu":
-        fields = {name: tensor.data_ptr() for name, tensor in (*inputs.items(), *outputs.items()) if tensor is not None}
+        fields = {name: address(name, tensor) for name, tensor in (*inputs.items(), *outputs.items()) if tensor is not None}
         layout = FORWARD_ARGS if direction == "forward" else BACKWARD_ARGS
         execute = LIBRARY.fa4_forward if direction == "forward" else LIBRARY.fa4_backward
         check(execute(_device.handle_of(device), problem, layout.make(**fields, **totals)))
     else:
-        _call.run(direction, device, problem, *({name: _view(tensor) for name, tensor in side.items()}
+        _call.run(direction, device, problem, *({name: _view(name, tensor) for name, tensor in side.items()}
                                                 for side in (inputs, outputs)), **totals)
 
 
-def _view(tensor):
+def _view(name, tensor):
     if tensor is None:
         return None
     number = STORED.get(tensor.dtype, I32)
-    return View(tensor.data_ptr(), number, tuple(tensor.shape), contiguous_strides(tensor.shape), tensor, True, "torch")
+    return View(address(name, tensor), number, tuple(tensor.shape), contiguous_strides(tensor.shape), tensor, True, "torch")
 
 
 def _run_on_gpu(direction, device, problem, tensors, totals):
@@ -341,7 +380,7 @@ def _run_on_gpu(direction, device, problem, tensors, totals):
     where = tensors["q"].device
     # From torch's allocator at each call: ordered by the stream, and in a capture the graph's own.
     workspace = torch.empty(op.workspace_bytes, dtype=torch.uint8, device=where)
-    fields = {name: tensor.data_ptr() for name, tensor in tensors.items() if tensor is not None}
+    fields = {name: address(name, tensor) for name, tensor in tensors.items() if tensor is not None}
     fields.update(**totals, workspace=workspace.data_ptr(), workspace_bytes=op.workspace_bytes,
                   stream=torch._C._cuda_getCurrentRawStream(where.index))
     if direction == "forward":

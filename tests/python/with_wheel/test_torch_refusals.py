@@ -184,12 +184,69 @@ class Refusals(unittest.TestCase):
         self.assertEqual(fa4cpp.flash_attn_func(*[q.to("meta")] * 3).device.type, "meta")
         self.assertEqual(operators.backward(*[tensor.to("meta") for tensor in (q, lse, out, lse, q, q, q)], *NO_INDICES, *NUMBERS)[0].device.type, "meta")
 
+    def test_tensors_without_memory(self):
+        """The library would take NULL for what is not given, and torch reads it: of zeros that no memory holds, of storages that are freed."""
+        q, new, cache = some(1, 4, 2, 8), some(1, 1, 2, 8), some(1, 8, 2, 8)
+        keys, pair = q.to(torch.uint8), dict(rotary_cos=some(8, 2), rotary_sin=some(8, 2))
+        packed = dict(q=q[0], k=q[0], v=q[0], cu_seqlens_q=[0, 4], cu_seqlens_k=[0, 4], max_seqlen_q=None, max_seqlen_k=None)
+        grown = dict(k_cache=cache, v_cache=cache.clone(), k=new, v=new, cache_seqlens=1)
+
+        def freed(like):
+            tensor = like.new_zeros(1 + like.numel())[1:].view(like.shape)
+            tensor.untyped_storage().resize_(0)
+            return tensor
+
+        for without in (lambda like: torch._efficientzerotensor(like.shape, dtype=like.dtype), freed):
+            for of in (torch.clone, torch.Tensor.numpy):
+                for name, like in (("seqused_k", torch.tensor([3])), ("seqused_q", torch.tensor([3], dtype=torch.int32)), ("k_descale", some(1, 2)),
+                                   ("v_descale", some(1))):
+                    given = dict(q=of(q), k=of(q), v=of(q)) if name.startswith("seq") else dict(q=of(q), k=of(keys), v=of(keys))
+                    self.refused(f"{name} is NULL; accepted: an array whose memory is there", fa4cpp.flash_attn_func, **given, **{name: without(like)})
+                self.refused("page_table is NULL", fa4cpp.flash_attn_with_kvcache, of(new), of(cache), of(cache), cache_seqlens=[3],
+                             page_table=without(torch.tensor([[0]])))
+                for name in ("cache_seqlens", "cache_batch_idx"):
+                    self.refused(f"{name} is NULL", fa4cpp.flash_attn_with_kvcache, **{**dict(
+                        q=of(new), k_cache=of(cache), v_cache=of(cache), cache_seqlens=3), name: without(torch.tensor([0]))})
+            for name in ("cu_seqlens_q", "cu_seqlens_k"):
+                self.refused(f"{name} is NULL", fa4cpp.flash_attn_varlen_func, **{**packed, name: without(torch.tensor([0, 4]))})
+            for name in ("rotary_cos", "rotary_sin", "k", "v", "k_cache", "v_cache"):
+                given = {**grown, **pair}
+                self.refused(f"{name} is NULL", fa4cpp.append, **{**given, name: without(given[name])})
+                self.refused(f"{name} is NULL", fa4cpp.flash_attn_with_kvcache, q=new, **{**given, name: without(given[name])})
+            for name in "qkv":
+                self.refused(f"{name} is NULL", fa4cpp.flash_attn_func, **self.with_one(name, without(q)), seqused_k=[3])
+        lse = some(1, 2, 4)
+        lse.untyped_storage().resize_(0)
+        self.refused("dlse is NULL", torch.ops.fa4cpp.backward, q, lse, q, some(1, 2, 4), q, q, q, *NO_INDICES, *NUMBERS)
+        with fa4cpp.emulate("h200"):
+            self.refused("sink is NULL; accepted: an array whose", fa4cpp.flash_attn_func, *[q.half()] * 3, sink=torch._efficientzerotensor(2))
+        self.assertEqual(fa4cpp.flash_attn_func(*[q[:, :0]] * 3, seqused_k=[0]).shape, (1, 0, 2, 8))  # no elements need no memory
+
     def test_complex_and_quantized_sinks(self):
         q = some(1, 4, 2, 8)
         self.refused("sink has dtype complex64; accepted: real numbers", fa4cpp.flash_attn_func, q, q, q, sink=torch.ones(2) + 1j)
         self.refused("sink has dtype complex64; accepted: real numbers", fa4cpp.flash_attn_func, q, q, q, sink=[1j, 2])
         quantized = torch.quantize_per_tensor(torch.ones(2), 1.0, 0, torch.qint8)
         self.refused("sink has dtype qint8; accepted: real numbers", fa4cpp.flash_attn_func, q, q, q, sink=quantized)
+
+    def test_quantized_tensors(self):
+        """Their memory holds other numbers than they do."""
+        def quantized(tensor):
+            return torch.quantize_per_tensor(tensor, 0.1, 0, torch.qint8)
+
+        q, new = some(1, 4, 2, 8), some(1, 1, 2, 8)
+        for name in ("k_cache", "v_cache", "k", "v"):
+            given = dict(k_cache=some(1, 8, 2, 8), v_cache=some(1, 8, 2, 8), k=new, v=new)
+            given[name] = quantized(given[name])
+            self.refused(f"{name} has dtype qint8; accepted: real numbers", fa4cpp.append, **given, cache_seqlens=2)
+            self.refused(f"{name} has dtype qint8; accepted: real numbers", fa4cpp.flash_attn_with_kvcache, new, **given, cache_seqlens=2)
+        out, lse = fa4cpp.flash_attn_func(q, q, q, return_lse=True)
+        for combine in (fa3.flash_attn_combine, fa4.flash_attn_combine):
+            self.refused("out has dtype qint8; accepted: real numbers", combine, out[None], lse.mT[None], quantized(out))
+        made = [torch.empty_like(q) for _ in range(3)]
+        self.refused("softmax_lse has dtype qint8; accepted", fa2._flash_attn_backward, q, q, q, q, out, quantized(lse), *made, 0.0, None, False, -1,
+                     -1, 0.0, None, False)
+        self.refused("lse has dtype qint8; accepted", fa4._flash_attn_bwd, q, q, q, out, q, quantized(lse))
 
     def test_arrays_of_dtypes_that_torch_has_not(self):
         q, used = some(1, 4, 2, 8), numpy.array([2], ">i4")
