@@ -86,7 +86,7 @@ def turned(name, array, first, of_starts, starts, by_row, cos, sin, interleaved)
     c, s = (module.asarray(table, dtype=module.float32, **where)[positions][..., None, :] for table in (cos, sin))
     half = cos.shape[1]
     places = (slice(0, 2 * half, 2), slice(1, 2 * half, 2)) if interleaved else (slice(0, half), slice(half, 2 * half))
-    x, y = (module.asarray(array[..., place], dtype=module.float32) for place in places)
+    x, y = (module.asarray(array[..., place], dtype=module.float32, **where) for place in places)
     result = module.empty_like(array)
     result[..., 2 * half:] = array[..., 2 * half:]
     result[..., places[0]] = x * c - y * s

@@ -84,6 +84,7 @@ def _run(q, k, v, sink, indices, max_q, max_k, options, serving, return_lse, out
     numbers = _numbers(max_q, max_k, options)
     if before is not None:
         if torch.compiler.is_compiling() or not _ops.is_plain(q, k, v, sink, *indices):
+            _tensors.check_places(q, k=k, v=v, sink=sink, **dict(zip(_tensors.INDICES, indices)))  # one of the meta device is not plain
             before()
             return _run(q, *given, sink, indices, max_q, max_k, options, serving, return_lse, out)
         if k is not given[0] or v is not given[1]:  # autocast's copies

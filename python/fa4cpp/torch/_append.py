@@ -42,16 +42,20 @@ def _indices(name, tensor):
     return None if tensor is None else _tensors.int32(name, tensor)
 
 
+def _check_places(k_cache, v_cache, k, v, positions, cu_seqlens, page_table, cos, sin, interleaved, k_descale, v_descale, *_):
+    """Of the operator's arguments. A tensor of the meta device among real ones enters the fake kernel too, which writes nothing."""
+    _tensors.check_places(k_cache, "k_cache", v_cache=v_cache, k=k, v=v, cache_seqlens=positions, cu_seqlens_k_new=cu_seqlens, page_table=page_table,
+                          rotary_cos=cos, rotary_sin=sin, k_descale=k_descale, v_descale=v_descale)
+
+
 def _writer(k_cache, v_cache, k, v, positions, cu_seqlens, page_table, cos, sin, interleaved, k_descale, v_descale, block):
     """A function that appends."""
+    _check_places(k_cache, v_cache, k, v, positions, cu_seqlens, page_table, cos, sin, interleaved, k_descale, v_descale)
     _tensors.check_written(k_cache=k_cache, v_cache=v_cache)
     tensors = {"k_cache": k_cache, "v_cache": v_cache, "k": _new("k", k, k_cache), "v": _new("v", v, v_cache),
                "positions": _indices("cache_seqlens", positions), "cu_seqlens_q": _indices("cu_seqlens_k_new", cu_seqlens),
                "page_table": _indices("page_table", page_table), "cos": None if cos is None else _tensors.read(cos).contiguous(),
                "sin": None if sin is None else _tensors.read(sin).contiguous(), "k_descale": k_descale, "v_descale": v_descale}
-    for name, tensor in tensors.items():
-        if tensor is not None and tensor.device != k_cache.device:
-            raise InvalidArgumentError(f"{_cache.NAMES.get(name, name)} is on the device {tensor.device}; accepted: {k_cache.device}, k_cache's")
     on_gpu = k_cache.is_cuda
     stream = torch._C._cuda_getCurrentRawStream(k_cache.device.index) if on_gpu else 0
     execute = _cache.writer(f"cuda:{k_cache.device.index}" if on_gpu else "cpu", {name: _view(name, tensor) for name, tensor in tensors.items()},
@@ -76,7 +80,7 @@ for _key in ("CPU", "CUDA"):
 
 @torch.library.register_fake("fa4cpp::append", lib=_ops.LIBRARY)
 def _(*arguments):
-    return None
+    _check_places(*arguments)
 
 
 _vmap.register(_ops.LIBRARY, "append")
@@ -100,8 +104,7 @@ def prepared(k_cache, v_cache, k, v, lengths, page_table, cu_seqlens, cos, sin, 
     device = k_cache.device
     positions = _tensors.lengths(lengths, device)
     page_table, cu_seqlens = _tensors.tensor("page_table", page_table, device), _tensors.tensor("cu_seqlens_k_new", cu_seqlens, device)
-    if cu_seqlens is not None and cu_seqlens.device != device:
-        raise InvalidArgumentError(f"cu_seqlens_k_new is on the device {cu_seqlens.device}; accepted: {device}, k_cache's")
+    _tensors.check_places(k_cache, "k_cache", cu_seqlens_k_new=cu_seqlens)
     descales = _tensors.descale("k_descale", k_descale, device), _tensors.descale("v_descale", v_descale, device)
     for name, descale in zip(("k_descale", "v_descale"), descales):
         if descale is not None:

@@ -309,11 +309,11 @@ class Call:
                 tensors[name] = int32(name, tensor) if name == "prefix_pages" else tensor
 
 
-def check_places(q, **others):
-    """Raises unless those that there are lie where q does."""
+def check_places(first, of="q", **others):
+    """Raises unless those that there are lie where `first`, which the caller calls `of`, does."""
     for name, tensor in others.items():
-        if tensor is not None and tensor.device != q.device:
-            raise InvalidArgumentError(f"{name} is on the device {tensor.device}; accepted: {q.device}, q's")
+        if tensor is not None and tensor.device != first.device:
+            raise InvalidArgumentError(f"{name} is on the device {tensor.device}; accepted: {first.device}, {of}'s")
 
 
 def _check_lengths(batch, cu_seqlens_k, seqused_q, seqused_k, page_table):

@@ -1,4 +1,4 @@
-"""torch.set_default_dtype changes nothing of what is computed: memory that the library writes has the dtype that it writes."""
+"""torch.set_default_dtype and a default device change nothing of what is computed: memory has the dtype that is written and lies where the arguments do."""
 
 import gc
 import unittest
@@ -45,6 +45,26 @@ class DefaultDtypes(unittest.TestCase):
             self.assertEqual(_tensors.tensor("sink", sink, q.device).dtype, torch.float32)
             self.assertTrue(torch.equal(fa4cpp.flash_attn_func(q, q, q, sink=sink), wanted[0]))
             self.assertTrue(torch.equal(fa4cpp.flash_attn_func(q, k, k, k_descale=descale, v_descale=descale), wanted[1]))
+
+
+class DefaultDevices(unittest.TestCase):
+    def test_turned_queries_and_keys(self):
+        """By torch's own operations, which make what they are not told the device of on the default one."""
+        keys, q, new, table = some(2, 8, 2, 16), some(2, 1, 4, 16), some(2, 1, 2, 16), some(20, 4)
+        starts = torch.tensor([0, 1, 2])
+        for options in ({}, dict(causal=True), dict(rotary_seqlens=[1, 2]), dict(rotary_seqlens=torch.tensor([1, 2]), causal=True),
+                        dict(cu_seqlens_q=starts, max_seqlen_q=1), dict(cu_seqlens_k_new=[0, 1, 2], rotary_seqlens=1)):
+            given = (q[:, 0] if "cu_seqlens_q" in options else q, *(new[:, 0] if "cu_seqlens_k_new" in options else new for _ in range(2)))
+
+            def attend():
+                caches = keys.clone(), keys.clone()
+                return fa4cpp.flash_attn_with_kvcache(given[0], *caches, *given[1:], cache_seqlens=3, rotary_cos=table, rotary_sin=table, **options), *caches
+
+            wanted = attend()
+            with torch.device("meta"):
+                made = attend()
+            for one, other in zip(made, wanted):
+                self.assertTrue(torch.equal(one, other))
 
 
 class WhereABackwardRuns(unittest.TestCase):

@@ -62,6 +62,21 @@ class Untouched(unittest.TestCase):
             self.refused(of, "^out 0x.* overlaps v_cache 0x", lambda given: given.update(
                 out=given["v_cache"].reshape(2, 6, 4, 16)[:, 3:]))
 
+    def test_one_tensor_of_the_meta_device(self):
+        """It makes calls of what is one among real tensors: what is refused is so before the first of them."""
+        for call, names in ((fa4cpp.flash_attn_with_kvcache, ("q", "k_cache", "v_cache", "k", "v")), (fa4cpp.append, ("k_cache", "v_cache", "k", "v"))):
+            for name in names:
+                caches = [tensor_of(cache.copy()) for cache in self.caches]
+                given = dict(q=tensor_of(self.q), k_cache=caches[0], v_cache=caches[1], k=tensor_of(self.new[0]), v=tensor_of(self.new[1]))
+                given = {each: given[each].to("meta") if each == name else given[each] for each in names}
+                with self.subTest(name, call=call), self.assertRaisesRegex(
+                        fa4cpp.InvalidArgumentError, "is on the device (meta; accepted: cpu|cpu; accepted: meta), "):
+                    call(**given, cache_seqlens=3)
+                for cache, before in zip(caches, self.caches):
+                    numpy.testing.assert_array_equal(array_of(cache), before)
+        lengths = fa4cpp.append(*(tensor_of(array).to("meta") for array in (*self.caches, *self.new)), cache_seqlens=3)
+        self.assertEqual((lengths.device.type, lengths.shape), ("meta", (2,)))
+
     def test_a_cache_over_queries(self):
         """New keys would be written over them before they are read."""
         for of in KINDS:
