@@ -292,6 +292,14 @@ def _view_of(name, array):
                         "with DLPack or the buffer protocol") from None
 
 
+def bytes_of(name, array):
+    """The View of an array's bytes: of numpy's whatever their dtype."""
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(array, numpy.ndarray):
+        return as_bytes(array.ctypes.data, array.shape, array.strides, array.itemsize)
+    return view_of(name, array)
+
+
 def _numpy_dtype(numpy, dtype):
     if dtype == E4M3:
         return numpy.dtype(numpy.uint8)

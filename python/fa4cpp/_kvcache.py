@@ -69,6 +69,7 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, *, cache_seqlen
         sink, return_lse, page_table = _options.take("flash_attn_with_kvcache", others, sink=sink, return_lse=return_lse,
                                                      page_table=page_table)
     try:
+        given = dict(q=q, k_cache=k_cache, v_cache=v_cache, k=k, v=v, rotary_cos=rotary_cos, rotary_sin=rotary_sin)
         q, = _arrays_of(k_cache, q=q)
         k_cache, v_cache = _arrays_of(q, k_cache=k_cache, v_cache=v_cache)
         cu_seqlens_q, cu_seqlens_k_new, page_table, cache_batch_idx = _indices_of(
@@ -120,6 +121,8 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, *, cache_seqlen
                                                rotary_interleaved, k_descale, v_descale, descale_block)
             elif isinstance(used, list) and not prefix_len and prefix_pages is None:
                 _cache.check_fit(used, 0, k_cache, page_table)
+            if out is not None:  # of which the attention sees what is turned, copied or appended before it alone
+                _arrays.check_apart({"out": _lies("out", out)}, {name: None if array is None else _lies(name, array) for name, array in given.items()})
             torch = torch_of(k_cache)
             if torch is not None and isinstance(used, list):
                 used = torch._tensors.lengths(used, k_cache.device)
@@ -159,6 +162,12 @@ def _arrays_of(beside, **arrays):
             raise InvalidArgumentError(f"{name} has shape {tuple(array.shape)}; accepted: (batch, capacity, heads_kv, head_dim), or "
                                        "(num_pages, page_size, heads_kv, head_dim) with page_table")
     return made
+
+
+def _lies(name, array):
+    """The View of an array's bytes; None of a tensor that has no address."""
+    torch = torch_of(array)
+    return _arrays.bytes_of(name, array) if torch is None else torch._tensors.bytes_of(name, array)
 
 
 def _new_of(k_cache, k, v, cu_seqlens_k_new):

@@ -5,7 +5,7 @@ import operator
 
 import torch
 
-from .. import _api, _kvcache
+from .. import _api, _arrays, _kvcache
 from .._errors import InvalidArgumentError, NotSupportedError, renamed, shown
 from .._options import Window, bound, flag, margin, number, refuse, window_of
 from .._problem import Options
@@ -109,8 +109,9 @@ def backward(dout, q, k, v, out, lse, dq, dk, dv, *, cu_seqlens_q=None, cu_seqle
              softcap=0.0, deterministic=False, sm_margin=0):
     """(dq, dk, dv, dsink), written into those that are given."""
     _tensors.check_kind(q=q, k=k, v=v, out=out, lse=lse)
-    given = dict(dout=dout, dlse=dlse, sink=sink, dq=dq, dk=dk, dv=dv)
+    given = dict(dout=dout, dlse=dlse, sink=sink)
     _tensors.check_kind(**{name: tensor for name, tensor in given.items() if tensor is not None})
+    _check_outputs("q", dict(dq=(dq, q), dk=(dk, k), dv=(dv, v)), dict(q=q, k=k, v=v, out=out, dout=dout, lse=lse, dlse=dlse, sink=sink))
     options = Options(None if softmax_scale is None else number("softmax_scale", softmax_scale), flag("causal", causal), window_of(window_size),
                       number("softcap", softcap), flag("deterministic", deterministic), margin(sm_margin))
     indices = [_tensors.tensor(name, value, q.device) for name, value in (
@@ -118,11 +119,24 @@ def backward(dout, q, k, v, out, lse, dq, dk, dv, *, cu_seqlens_q=None, cu_seqle
     longest = [-1 if value is None else bound(name, value) for name, value in (("max_seqlen_q", max_seqlen_q), ("max_seqlen_k", max_seqlen_k))]
     call = _tensors.Call(q, k, v, sink, *indices, None, *longest, options)
     gradients = _tensors.backward(call, dout, dlse, out, lse.float())
-    for name, wanted, made in zip(("dq", "dk", "dv"), (dq, dk, dv), gradients):
-        if wanted is not None and wanted.shape != made.shape:
-            raise InvalidArgumentError(f"{name} has shape {tuple(wanted.shape)}; accepted: {tuple(made.shape)}")
     given = [made if wanted is None else written(name, wanted, made) for name, wanted, made in zip(("dq", "dk", "dv"), (dq, dk, dv), gradients)]
     return (*given, gradients[3])
+
+
+def _check_outputs(of, outputs, inputs):
+    """Raises unless outputs, name -> (tensor or None, one of the wanted shape), lie where the input `of` does, apart from the inputs, tensors or None by
+    name, and from each other."""
+    lie = {name: None if tensor is None else _tensors.bytes_of(name, tensor) for name, tensor in inputs.items()}
+    for name, (tensor, like) in outputs.items():
+        if tensor is None:
+            continue
+        lies = _tensors.bytes_of(name, tensor)
+        if tensor.shape != like.shape:
+            raise InvalidArgumentError(f"{name} has shape {tuple(tensor.shape)}; accepted: {tuple(like.shape)}")
+        _tensors.check_places(inputs[of], of, **{name: tensor})
+        if lies is not None:
+            _arrays.check_apart({name: lies}, lie)
+        lie[name] = lies
 
 
 def written(name, tensor, made):
@@ -155,9 +169,7 @@ def combine(out_partial, lse_partial, out, out_dtype):
             raise InvalidArgumentError(f"{name} has shape {tuple(tensor.shape)} and dtype {str(tensor.dtype)[6:]}; accepted: one split or more, of "
                                        "floating-point numbers")
     if out is not None:
-        _tensors.check_kind(out=out)
-        if out.shape != out_partial.shape[1:]:
-            raise InvalidArgumentError(f"out has shape {tuple(out.shape)}; accepted: {tuple(out_partial.shape[1:])}")
+        _check_outputs("out_partial", dict(out=(out, out_partial[0])), dict(out_partial=out_partial, lse_partial=lse_partial))
     if out_dtype is not None and not isinstance(out_dtype, torch.dtype):
         raise InvalidArgumentError(f"out_dtype {shown(out_dtype)}; accepted: a dtype of torch")
     wanted = out.dtype if out is not None else out_dtype or out_partial.dtype

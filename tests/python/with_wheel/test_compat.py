@@ -264,6 +264,31 @@ class Refusals(Case):
         with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, "dq has shape"):
             fa2._flash_attn_backward(q, q, q, q, out, lse, gradients[0][None], *gradients[1:], *rest)
 
+    def test_gradients_are_written_where_nothing_else_lies(self):
+        q = some(1, 8, 2, 16)
+        out, lse = fa4cpp.flash_attn_func(q, q, q, return_lse=True)
+        of_fa2 = lambda dq, dk, dv: fa2._flash_attn_backward(q, q, q, q, out, lse, dq, dk, dv, 0.0, None, False, -1, -1, 0.0, None, False)
+        of_fa3 = lambda dq, dk, dv: fa3._flash_attn_backward(q, q, q, q, out, lse, dq=dq, dk=dk, dv=dv)
+        of_fa4 = lambda dq, dk, dv: fa4._flash_attn_bwd(q, q, q, out, q, lse, dq=dq, dk=dk, dv=dv)
+        for call in (of_fa2, of_fa3, of_fa4):
+            for name in ("dq", "dk", "dv"):
+                made = {each: torch.zeros_like(q) for each in ("dq", "dk", "dv")}
+                for text, given in ((f"{name} is on the device meta; accepted: cpu, q's", q.to("meta")), (f"{name} 0x.* overlaps q 0x.*; accepted", q),
+                                    (f"{name} 0x.* overlaps out 0x", out), (f"{name} has shape", q[:, :4]), ("d. 0x.* overlaps d. 0x", made["dq"])):
+                    if given is made[name]:
+                        continue
+                    with self.subTest(text, call=call), self.assertRaisesRegex(fa4cpp.InvalidArgumentError, f"^{text}"):
+                        call(**{**made, name: given})
+                    self.assertFalse(any(each.any() for each in made.values()))
+            beside = torch.zeros(1, 8, 3, 2, 16)  # as those who pack q, k and v have them
+            call(*beside.unbind(2))
+            self.assertTrue(beside.any())
+        parts = torch.stack([out, out])
+        for combine in (fa3.flash_attn_combine, fa4.flash_attn_combine):
+            for text, given in (("out is on the device meta; accepted: cpu, out_partial's", out.to("meta")), ("out 0x.* overlaps out_partial", parts[1])):
+                with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, f"^{text}"):
+                    combine(parts, torch.stack([lse.mT, lse.mT]), given)
+
     def test_another_version_of_vllms_is_refused(self):
         self.assertLess(len(vllm.fa_version_unsupported_reason(numpy.zeros((99, 99)))), 130)
         q, cu_seqlens = some(4, 2, 16), torch.tensor([0, 4], dtype=torch.int32)

@@ -62,6 +62,21 @@ class Untouched(unittest.TestCase):
             self.refused(of, "^out 0x.* overlaps v_cache 0x", lambda given: given.update(
                 out=given["v_cache"].reshape(2, 6, 4, 16)[:, 3:]))
 
+    def test_an_output_over_what_is_appended_or_turned(self):
+        """Which the attention reads no more: it reads the caches, and copies."""
+        for of in KINDS:
+            for name in ("k", "v"):
+                self.refused(of, f"^out 0x.* overlaps {name} 0x.*; accepted: memory of its own", lambda given: given.update(
+                    q=of(self.q[:, :2, :2].copy()), out=given[name]))
+            table, memory = of(some(12, 4, seed=6)), of(some(2, 3, 4, 16, seed=7))
+            for name, out, sin in (("q", None, table), ("rotary_sin", memory, memory.reshape(-1)[:48].reshape(12, 4))):
+                self.refused(of, f"^out 0x.* overlaps {name} 0x", lambda given: given.update(
+                    out=given["q"] if out is None else out, rotary_cos=table, rotary_sin=sin))
+            beside = of(some(2, 2, 4, 16))
+            out = fa4cpp.flash_attn_with_kvcache(of(self.q[:, :2, :2].copy()), *(of(cache.copy()) for cache in self.caches), beside[:, :, :2],
+                                                 of(self.new[1]), cache_seqlens=4, out=beside[:, :, 2:])
+            self.assertEqual(out.shape, (2, 2, 2, 16))
+
     def test_one_tensor_of_the_meta_device(self):
         """It makes calls of what is one among real tensors: what is refused is so before the first of them."""
         for call, names in ((fa4cpp.flash_attn_with_kvcache, ("q", "k_cache", "v_cache", "k", "v")), (fa4cpp.append, ("k_cache", "v_cache", "k", "v"))):
