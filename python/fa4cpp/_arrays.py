@@ -112,21 +112,32 @@ def _element_strides(name, strides, itemsize):
 
 
 def _from_interface(name, array, interface):
-    dtype = _TYPESTRS.get(interface["typestr"])
+    try:
+        typestr, shape, strides, data = interface["typestr"], tuple(map(operator.index, interface["shape"])), interface.get("strides"), interface.get("data")
+        if strides is not None:
+            strides = tuple(map(operator.index, strides))
+        if isinstance(data, tuple):
+            pointer, read_only = operator.index(data[0]), data[1]
+        else:
+            offset = operator.index(interface.get("offset", 0))
+        fits = isinstance(typestr, str) and (not shape or min(shape) >= 0) and (strides is None or len(strides) == len(shape))
+    except (KeyError, IndexError, TypeError):
+        fits = False
+    if not fits:
+        raise InvalidArgumentError(f"{name} has the __array_interface__ {shown(interface)}; accepted: typestr, shape, strides and data as numpy's arrays "
+                                   "have them")
+    dtype = _TYPESTRS.get(typestr)
     if dtype is None:
         dtype = _ML_DTYPES.get(str(getattr(array, "dtype", "")))
     if dtype is None:
-        _refuse_dtype(name, getattr(array, "dtype", interface["typestr"]))
-    shape = tuple(interface["shape"])
-    strides = interface.get("strides")
+        _refuse_dtype(name, getattr(array, "dtype", typestr))
     strides = contiguous_strides(shape) if strides is None else _element_strides(name, strides, ITEM_BYTES[dtype])
-    data = interface.get("data")
     if not isinstance(data, tuple):
         reached = (0, 0) if 0 in shape else reach(shape, strides, ITEM_BYTES[dtype])
-        pointer, buffer = _bytes_of(name, array if data is None else data, interface.get("offset", 0), reached)
-        data = (pointer, buffer.readonly)
-        array = types.SimpleNamespace(keep=(array, buffer), __array_interface__={**interface, "data": data, "offset": 0})  # which numpy reads as well
-    pointer, read_only = data
+        pointer, buffer = _bytes_of(name, array if data is None else data, offset, reached)
+        read_only = buffer.readonly
+        array = types.SimpleNamespace(keep=(array, buffer), __array_interface__={  # which numpy reads as well
+            **interface, "data": (pointer, read_only), "offset": 0})
     return View(pointer, dtype, shape, strides, array, not read_only, "numpy")
 
 

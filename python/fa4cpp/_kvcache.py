@@ -150,7 +150,8 @@ def _without_gradients(k_cache):
 def _arrays_of(beside, **arrays):
     """The arrays, all with a shape, one that stands twice as one; raises for what is none or, as tensors may, has no memory that strides describe.
     Caches have four dimensions."""
-    made, given = [], None
+    made = []
+    given = made  # which is none of them, as None may be one
     for name, array in arrays.items():
         torch = torch_of(array)
         made.append(array if torch is not None else made[-1] if array is given else _arrays.shaped(name, array))
@@ -206,8 +207,10 @@ def _checked_indices(name, indices):
         return None
     if not hasattr(indices, "__len__") or getattr(indices, "shape", None) == () or isinstance(indices, type):
         raise InvalidArgumentError(f"{name} {shown(indices)}; accepted: an array of whole numbers")
+    shape = getattr(indices, "shape", None) or (len(indices),)
+    if name == "cache_batch_idx" and len(shape) != 1:
+        raise InvalidArgumentError(f"{name} has shape {tuple(shape)}; accepted: (batch,)")
     if name.startswith("cu_seqlens"):
-        shape = getattr(indices, "shape", None) or (len(indices),)
         if len(shape) != 1 or not shape[0] or (isinstance(indices, (list, tuple)) and isinstance(indices[0], (list, tuple))):
             raise InvalidArgumentError(f"{name} {shown(indices)}; accepted: batch + 1 whole numbers")
     return indices

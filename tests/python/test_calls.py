@@ -319,6 +319,35 @@ class Refusals(unittest.TestCase):
         nothing = Described(shape=(2, 0, 1, 8), typestr="<f4", data=(0, False), version=3)
         self.assertEqual(fa4cpp.flash_attn_func(nothing, q, q).nbytes, 0)
 
+    def test_interfaces_of_other_fields(self):
+        memory = (ctypes.c_float * 96)()
+        fields = dict(shape=(1, 4, 3, 8), typestr="<f4", data=(ctypes.addressof(memory), False), version=3)
+        fa4cpp.flash_attn_func(Described(**fields), self.q, self.q)
+        for name, value in (("typestr", 4), ("shape", (-1, 4, 3, 8)), ("shape", 8), ("shape", None), ("strides", (4,)), ("strides", ("a",) * 4),
+                            ("data", (1,)), ("data", (None, False)), ("data", ("x", False))):
+            self.refused(fa4cpp.InvalidArgumentError, "^q has the __array_interface__ {.*; accepted: typestr, shape, strides and data as", Described(
+                **{**fields, name: value}), self.q, self.q)
+        self.refused(fa4cpp.InvalidArgumentError, "^q has the __array_interface__ {", Described(**{**fields, "data": memory, "offset": "x"}), self.q, self.q)
+        for name in ("typestr", "shape"):
+            self.refused(fa4cpp.InvalidArgumentError, "^q has the __array_interface__ {", Described(
+                **{field: value for field, value in fields.items() if field != name}), self.q, self.q)
+
+    def test_none_is_no_array(self):
+        q, cache = floats(2, 1, 1, 8), floats(2, 4, 1, 8)
+        for name in ("q", "k_cache", "v_cache"):
+            with self.assertRaisesRegex(TypeError, f"^{name} is NoneType; accepted: an array of numpy"):
+                fa4cpp.flash_attn_with_kvcache(**{**dict(q=q, k_cache=cache, v_cache=cache), name: None}, cache_seqlens=1)
+        for name in ("k_cache", "v_cache", "k", "v"):
+            with self.assertRaisesRegex(TypeError, f"^{name} is NoneType; accepted: an array of numpy"):
+                fa4cpp.append(**{**dict(k_cache=cache, v_cache=floats(2, 4, 1, 8), k=q, v=q), name: None}, cache_seqlens=1)
+        with self.assertRaisesRegex(TypeError, "^k is NoneType"):
+            fa4cpp.append(cache, cache, None, None, cache_seqlens=1)
+
+    def test_rows_of_a_cache_in_two_dimensions(self):
+        q, cache = floats(2, 1, 1, 8), floats(2, 4, 1, 8)
+        with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, r"^cache_batch_idx has shape \(2, 1\); accepted: \(batch,\)"):
+            fa4cpp.flash_attn_with_kvcache(q, cache, cache, cache_seqlens=1, cache_batch_idx=memoryview(integers(0, 1)).cast("B").cast("i", (2, 1)))
+
     def test_options_of_what_is_not_there(self):
         self.refused(fa4cpp.InvalidArgumentError, "^descale_block 7 without k_descale and v_descale; accepted: 0", descale_block=7)
         q, cache = floats(2, 1, 1, 8), floats(2, 4, 1, 8)

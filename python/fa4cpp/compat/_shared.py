@@ -82,19 +82,32 @@ def parts(name, tensor, count):
     return tensor.unbind(-3)
 
 
+def _check_queries(q):
+    """What other libraries take are tensors; k and v are what q is, or refused."""
+    if not isinstance(q, torch.Tensor):
+        raise TypeError(f"q is {type(q).__name__}; accepted: a tensor of torch")
+
+
 def dense(q, k, v, **options):
     """(out, lse)"""
+    _check_queries(q)
     return _api.flash_attn_func(q, k, v, return_lse=True, **options)
 
 
 def varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, *, page_table=None, seqused_k=None, **options):
     """(out, lse); with a page_table, the lengths of keys are seqused_k, or those of cu_seqlens_k, or all that the table has."""
+    _check_queries(q)
     if page_table is not None:
+        _tensors.check_kind(k=k)
         if seqused_k is None and cu_seqlens_k is not None:
             starts = _tensors.tensor("cu_seqlens_k", cu_seqlens_k, k.device)
             return _by_starts(varlen)(q, k, v, cu_seqlens_q, None, max_seqlen_q, max_seqlen_k, page_table=page_table,
                                       seqused_k=starts[1:] - starts[:-1], **options)
         if seqused_k is None:
+            page_table = _tensors.tensor("page_table", page_table, k.device)
+            for name, tensor, accepted in (("page_table", page_table, "batch, pages_per_seq"), ("k", k, "num_pages, page_size, heads_kv, head_dim")):
+                if tensor.dim() != accepted.count(",") + 1:
+                    raise InvalidArgumentError(f"{name} has shape {tuple(tensor.shape)}; accepted: ({accepted})")
             seqused_k = torch.full((page_table.shape[0],), page_table.shape[1] * k.shape[1], dtype=torch.int32, device=k.device)
         cu_seqlens_k = None
     return _api.flash_attn_varlen_func(q, k, v, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, max_seqlen_q=max_seqlen_q,
@@ -155,6 +168,7 @@ def row_sums(dout, out, lse):
 
 def cached(q, k_cache, v_cache, k, v, *, return_lse=True, **options):
     """out over a cache, or (out, lse)."""
+    _check_queries(q)
     return _kvcache.flash_attn_with_kvcache(q, k_cache, v_cache, k, v, return_lse=return_lse, **options)
 
 

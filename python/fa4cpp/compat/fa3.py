@@ -5,7 +5,7 @@ from typing import Optional, Union
 import torch
 
 from .._errors import InvalidArgumentError
-from .._options import whole
+from .._options import flag, whole
 from ..torch import _tensors
 from . import _shared
 
@@ -17,9 +17,10 @@ def flash_attn_func(q, k, v, softmax_scale=None, causal=False, qv=None, q_descal
                     window_size=(-1, -1), attention_chunk=0, softcap=0.0, num_splits=1, pack_gqa=None, deterministic=False,
                     sm_margin=0, return_attn_probs=False):
     _shared.refuse_others(qv=qv, q_descale=q_descale, attention_chunk=attention_chunk)
+    wants_lse = flag("return_attn_probs", return_attn_probs)
     result = _shared.dense(q, k, v, softmax_scale=softmax_scale, causal=causal, window_size=_shared.window(window_size),
                            softcap=softcap, deterministic=deterministic, k_descale=k_descale, v_descale=v_descale, sm_margin=sm_margin)
-    return result if return_attn_probs else result[0]
+    return result if wants_lse else result[0]
 
 
 def flash_attn_qkvpacked_func(qkv, softmax_scale=None, causal=False, q_descale=None, k_descale=None, v_descale=None,
@@ -49,11 +50,12 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, ma
                            window_size=(-1, -1), attention_chunk=0, softcap=0.0, num_splits=1, pack_gqa=None,
                            deterministic=False, sm_margin=0, return_attn_probs=False):
     _shared.refuse_others(qv=qv, q_descale=q_descale, attention_chunk=attention_chunk)
+    wants_lse = flag("return_attn_probs", return_attn_probs)
     result = _shared.varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q=seqused_q,
                             seqused_k=seqused_k, softmax_scale=softmax_scale, causal=causal,
                             window_size=_shared.window(window_size), softcap=softcap, deterministic=deterministic,
                             k_descale=k_descale, v_descale=v_descale, sm_margin=sm_margin)
-    return result if return_attn_probs else result[0]
+    return result if wants_lse else result[0]
 
 
 def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, qv=None, rotary_cos=None, rotary_sin=None,
@@ -73,7 +75,7 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, qv=None, rotary
                             softmax_scale=softmax_scale, causal=causal, window_size=_shared.window(window_size), softcap=softcap,
                             rotary_interleaved=rotary_interleaved, num_splits=num_splits, k_descale=k_descale, v_descale=v_descale,
                             sm_margin=sm_margin, return_lse=return_softmax_lse)
-    return (*result, *_no_parts(q)) if return_softmax_lse else result
+    return (*result, *_no_parts(q)) if isinstance(result, tuple) else result
 
 
 def flash_attn_combine(out_partial, lse_partial, out=None, out_dtype=None):

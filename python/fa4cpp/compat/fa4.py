@@ -4,6 +4,7 @@ from typing import Callable, Optional, Tuple
 
 import torch
 
+from .._options import flag
 from ..torch import _tensors
 from . import _shared
 
@@ -16,7 +17,7 @@ def _wants_gradient(*tensors):
 
 def _returned(result, tensors, return_lse):
     """(out, lse); lse is None unless it is wanted or a gradient is."""
-    return result if return_lse or _wants_gradient(*tensors) else (result[0], None)
+    return result if flag("return_lse", return_lse) or _wants_gradient(*tensors) else (result[0], None)
 
 
 @_shared.names(sink="learnable_sink")
@@ -71,8 +72,9 @@ def flash_attn_combine(out_partial: torch.Tensor, lse_partial: torch.Tensor, out
                        seqused: Optional[torch.Tensor] = None, virtual_batch_idx: Optional[torch.Tensor] = None,
                        return_lse: bool = True):
     _shared.refuse_others(virtual_batch_idx=virtual_batch_idx)
+    wants_lse = flag("return_lse", return_lse)
     out, lse = _shared.combine(out_partial, lse_partial, out, out_dtype)
-    return out, lse if return_lse else None
+    return out, lse if wants_lse else None
 
 
 def get_scheduler_metadata(max_seqlen_q: int, max_seqlen_k: int, nheads: int, nheads_kv: int, headdim: int, num_splits: int,
@@ -99,7 +101,7 @@ def _flash_attn_fwd(q, k, v, qv=None, cu_seqlens_q=None, cu_seqlens_k=None, sequ
                           aux_tensors=aux_tensors, aux_scalars=aux_scalars, q_descale=q_descale,
                           gather_kv_indices=gather_kv_indices, gather_bwd_recompute_p=gather_bwd_recompute_p)
     _tensors.check_kind(q=q, k=k, v=v)
-    wants_lse = return_lse or lse is not None or any(getattr(tensor, "requires_grad", False) for tensor in (q, k, v, learnable_sink))
+    wants_lse = flag("return_lse", return_lse) or lse is not None or any(getattr(tensor, "requires_grad", False) for tensor in (q, k, v, learnable_sink))
     with torch.no_grad():
         result, made = _shared.varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, page_table=page_table,
                                       seqused_q=seqused_q, seqused_k=seqused_k, softmax_scale=softmax_scale, causal=causal,

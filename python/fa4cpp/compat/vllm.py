@@ -38,11 +38,12 @@ def flash_attn_varlen_func(q, k, v, max_seqlen_q, cu_seqlens_q, max_seqlen_k, cu
         raise NotSupportedError(fa_version_unsupported_reason(fa_version))
     if (cu_seqlens_k is None) == (seqused_k is None):
         raise InvalidArgumentError("cu_seqlens_k and seqused_k: accepted: one of them")
+    wants_lse = flag("return_softmax_lse", return_softmax_lse)
     result = _shared.varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, page_table=block_table,
                             seqused_k=seqused_k, softmax_scale=softmax_scale, causal=causal,
                             window_size=_shared.window(window_size), softcap=softcap, deterministic=deterministic, out=out, sink=s_aux,
                             num_splits=num_splits, k_descale=k_descale, v_descale=v_descale)
-    return result if return_softmax_lse else result[0]  # which return_attn_probs does not change there
+    return result if wants_lse else result[0]  # which return_attn_probs does not change there
 
 
 def get_scheduler_metadata(batch_size, max_seqlen_q, max_seqlen_k, num_heads_q, num_heads_kv, headdim, cache_seqlens: torch.Tensor,

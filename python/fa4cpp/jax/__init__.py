@@ -56,9 +56,12 @@ _compiled = jax.jit(_attention, static_argnums=0)
 
 
 def _check(options, arrays):
-    """Of arrays that are there: raises now, where they lie. While they are traced the call does, for where they may come to lie."""
+    """Of arrays that are there: raises now, where they lie. While they are traced their shapes and dtypes are known, and the call does the rest, for
+    where they may come to lie."""
     given = {name: array for name, array in arrays.items() if array is not None}
-    if not any(isinstance(array, jax.core.Tracer) for array in given.values()):
+    if any(isinstance(array, jax.core.Tracer) for array in given.values()):
+        _calls.check_arrays(given)
+    else:
         _calls.problem_of(given, options)
 
 

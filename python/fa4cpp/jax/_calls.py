@@ -55,22 +55,27 @@ def _platforms(arrays):
     return ("cpu", "cuda") if _gpus() else ("cpu",)
 
 
-def problem_of(arrays, options, has_dlse=False):
-    """The bytes of the problem; raises where shapes do not fit or no device that the call may run on runs it."""
+def check_arrays(arrays):
+    """Raises where dtypes and shapes do not fit together."""
     q, k, v, sink = (arrays.get(name) for name in ("q", "k", "v", "sink"))
     for name, array, accepted in (("q", q, tuple(_NUMBERS)), ("k", k, (str(q.dtype),)), ("v", v, (str(q.dtype),))):
         if str(array.dtype) not in accepted:
             raise InvalidArgumentError(f"{name} has dtype {array.dtype}; accepted: {', '.join(accepted)}{'' if name == 'q' else ', as q'}")
-    dtypes = tuple(_NUMBERS[str(array.dtype)] for array in (q, k, v))
-    check_shapes(DENSE, DENSE, q.shape, k.shape, v.shape, dtypes, (*q.shape, 0)[0])
+    check_shapes(DENSE, DENSE, q.shape, k.shape, v.shape, (_NUMBERS[str(q.dtype)],) * 3, (*q.shape, 0)[0])
     if sink is not None and sink.shape != (q.shape[2],):
         raise InvalidArgumentError(f"sink has shape {sink.shape}; accepted: ({q.shape[2]},) for heads_q")
     for name in ("seqused_q", "seqused_k"):
         if name in arrays and arrays[name].shape != (q.shape[0],):
             raise InvalidArgumentError(f"{name} has shape {arrays[name].shape}; accepted: ({q.shape[0]},), a number for each sequence")
+
+
+def problem_of(arrays, options, has_dlse=False):
+    """The bytes of the problem; raises where arrays do not fit or no device that the call may run on runs it."""
+    check_arrays(arrays)
+    q, k, v, sink = (arrays.get(name) for name in ("q", "k", "v", "sink"))
     options = options._replace(has_sink=sink is not None, has_seqused_q="seqused_q" in arrays, has_seqused_k="seqused_k" in arrays,
                                has_dlse=has_dlse, sink_dtype=0 if sink is None else _NUMBERS[str(sink.dtype)])
-    problem = problem_bytes(dtypes[0], DENSE, DENSE, Tensor(q.shape), Tensor(k.shape), Tensor(v.shape), options,
+    problem = problem_bytes(_NUMBERS[str(q.dtype)], DENSE, DENSE, Tensor(q.shape), Tensor(k.shape), Tensor(v.shape), options,
                             batch=q.shape[0], max_q=0, max_k=0)
     _check("backward" if has_dlse else "forward", problem, _platforms(arrays.values()))
     return problem

@@ -289,6 +289,45 @@ class Refusals(Case):
                 with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, f"^{text}"):
                     combine(parts, torch.stack([lse.mT, lse.mT]), given)
 
+    def test_pages_without_lengths(self):
+        q, pages = some(2, 4, 2, 8), some(3, 4, 2, 8)
+        wanted = fa4.flash_attn_varlen_func(q, pages, pages, page_table=[[0], [1]], seqused_k=[4, 4])[0]
+        self.assertTrue(torch.equal(fa4.flash_attn_varlen_func(q, pages, pages, page_table=[[0], [1]])[0], wanted))
+        for call in (fa4.flash_attn_varlen_func, fa4._flash_attn_fwd):
+            for text, given in (("page_table has shape .2,.; accepted: .batch, pages_per_seq", dict(page_table=torch.zeros(2, dtype=torch.int32))),
+                                ("k has shape .8,.; accepted: .num_pages, page_size, heads_kv", dict(k=some(8), page_table=[[0], [1]]))):
+                with self.subTest(text), self.assertRaisesRegex(fa4cpp.InvalidArgumentError, f"^{text}"):
+                    call(**{**dict(q=q, k=pages, v=pages), **given})
+
+    def test_flags_that_are_arrays(self):
+        q, starts = some(1, 4, 2, 8), [0, 4]
+        out, lse = fa4cpp.flash_attn_func(q, q, q, return_lse=True)
+        packed = (q[0],) * 3
+        for two in (torch.ones(2), numpy.ones(2)):
+            for name, call in (("return_attn_probs", lambda: fa2.flash_attn_func(q, q, q, return_attn_probs=two)),
+                               ("return_attn_probs", lambda: fa3.flash_attn_func(q, q, q, return_attn_probs=two)),
+                               ("return_attn_probs", lambda: fa3.flash_attn_qkvpacked_func(torch.stack([q] * 3, 2), return_attn_probs=two)),
+                               ("return_attn_probs", lambda: fa3.flash_attn_varlen_func(*packed, starts, starts, 4, 4, return_attn_probs=two)),
+                               ("return_lse", lambda: fa4.flash_attn_func(q, q, q, return_lse=two)),
+                               ("return_lse", lambda: fa4.flash_attn_varlen_func(q, q, q, return_lse=two)),
+                               ("return_lse", lambda: fa4._flash_attn_fwd(q, q, q, return_lse=two)),
+                               ("return_lse", lambda: fa4.flash_attn_combine(out[None], lse.mT[None], return_lse=two)),
+                               ("return_softmax_lse", lambda: vllm.flash_attn_varlen_func(*packed, 4, starts, 4, starts, return_softmax_lse=two))):
+                with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, f"^{name} .*; accepted: True or False"):
+                    call()
+
+    def test_what_is_no_tensor(self):
+        q, new = numpy.zeros((1, 4, 2, 8), numpy.float32), some(1, 1, 2, 8)
+        for call in (lambda: fa2._flash_attn_forward(q, q, q, 0.0, None, False, -1, -1, 0.0, None, False), lambda: fa3._flash_attn_forward(q, q, q),
+                     lambda: fa2._flash_attn_varlen_forward(*[q[0]] * 3, [0, 4], [0, 4], 4, 4, 0.0, None, False),
+                     lambda: fa2.flash_attn_func(q, q, q, return_attn_probs=True), lambda: fa3.flash_attn_with_kvcache(q[:, :1], q, q),
+                     lambda: fa2.flash_attn_with_kvcache(None, q, q)):
+            with self.assertRaisesRegex(TypeError, "^q is (ndarray|NoneType); accepted: a tensor of torch"):
+                call()
+        for name in ("k_cache", "v_cache"):
+            with self.assertRaisesRegex(TypeError, f"^{name} is NoneType; accepted: an array"):
+                fa2.flash_attn_with_kvcache(**{**dict(q=new, k_cache=some(1, 4, 2, 8), v_cache=some(1, 4, 2, 8)), name: None})
+
     def test_another_version_of_vllms_is_refused(self):
         self.assertLess(len(vllm.fa_version_unsupported_reason(numpy.zeros((99, 99)))), 130)
         q, cu_seqlens = some(4, 2, 16), torch.tensor([0, 4], dtype=torch.int32)

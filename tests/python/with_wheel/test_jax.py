@@ -280,6 +280,19 @@ class Jax(unittest.TestCase):
         given = fa4cpp.jax.dot_product_attention(q, q, q, local_window_size=numpy.int32(2))
         self.assertTrue((given == fa4cpp.jax.dot_product_attention(q, q, q, local_window_size=(2, 2))).all())
 
+    def test_shapes_that_are_traced(self):
+        attention = fa4cpp.jax.attention
+        q = some(2, 4, 2, 8)
+        for text, call in ((r"q has shape \(4, 2, 8\)", lambda: jax.jit(attention)(q[0], q[0], q[0])),
+                           (r"q has shape \(1, 2, 4, 2, 8\)", lambda: jax.eval_shape(attention, q[None], q[None], q[None])),
+                           (r"q has shape \(4, 2, 8\)", lambda: jax.vmap(attention)(q, q, q)),
+                           (r"q has shape \(4, 2, 8\)", lambda: jax.grad(lambda q: attention(q, q, q).sum())(q[0])),
+                           (r"q has shape \(\)", lambda: jax.jit(attention)(1.0, 2.0, 3.0)),
+                           (r"k has shape \(4, 2, 8\)", lambda: jax.jit(attention)(q, q[0], q)),
+                           (r"sink has shape \(3,\)", lambda: jax.jit(lambda sink: attention(q, q, q, sink=sink))(jnp.zeros(3)))):
+            with self.subTest(text), self.assertRaisesRegex(fa4cpp.InvalidArgumentError, f"^{text}; accepted: "):
+                call()
+
     def test_flags_and_numbers_that_no_array_holds(self):
         twin = fa4cpp.jax.dot_product_attention
         for function, name in ((fa4cpp.jax.attention, "causal"), (fa4cpp.jax.attention, "return_lse"), (twin, "is_causal"), (twin, "return_residual")):
