@@ -24,6 +24,11 @@ __device__ inline int batch_coordinate(const int32_t* cu_seqlens, const WorkTile
   return cu_seqlens == nullptr ? tile.batch : 0;
 }
 
+// The packed row (position and head of a group) of a row of a tile of `tile_m` rows.
+__device__ inline int packed_row_of(const WorkTile& tile, int tile_m, int row_in_tile) {
+  return tile.block * tile_m + row_in_tile;
+}
+
 // Query rows of a work tile, and the blocks that they visit: all its rows on Hopper, 128 of them on
 // Blackwell.
 struct QTile {

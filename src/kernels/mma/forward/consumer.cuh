@@ -83,12 +83,12 @@ class Consumer {
     for (int r = 0; r < 2; ++r) {
       const KeyBounds b =
           key_bounds_of(c.params.heads, c.params.mask, tile.work,
-                        packed_row_of<T>(tile.work, kWarpRows * row_warp + g + 8 * r));
+                        packed_row_of(tile.work, tile_m(T), kWarpRows * row_warp + g + 8 * r));
       bounds[r] = {b.begin - 2 * t, b.end - 2 * t};
     }
     const Pipeline ring = c.pipeline(kQFull);
     ring.consumer_wait(q);
-    q_tile = c.smem + c.kSmem.q + q.stage() * q_bytes(T) + kWarpRows * row_warp * 128;
+    q_tile = c.smem + c.kSmem.q + q.stage() * q_bytes(T) + kWarpRows * row_warp * kQRowBytes;
     if constexpr (q_in_registers(T)) {
 #pragma unroll
       for (int step = 0; step < Keys::kSteps; step += 2) load_q(step, rQ[step], rQ[step + 1]);
@@ -118,10 +118,11 @@ class Consumer {
   // A of two k steps: their columns lie side by side in the thread's two rows.
   __device__ void load_q(int step, uint32_t (&a)[4], uint32_t (&next)[4]) const {
     const int column = Keys::column(step / 4, t) + step % 4 * 4;
-    const unsigned char* from = q_tile + column / 64 * tile_m(T) * 128 + g * 128 +
-                                16 * (column % 64 / 8 ^ slab_swizzle<64>(g));
+    const unsigned char* from =
+        q_tile + column / kQSlabColumns * tile_m(T) * kQRowBytes + g * kQRowBytes +
+        kPieceBytes * (column % kQSlabColumns / kPieceColumns ^ slab_swizzle<kQSlabColumns>(g));
     const uint4 row = *reinterpret_cast<const uint4*>(from);
-    const uint4 row8 = *reinterpret_cast<const uint4*>(from + 8 * 128);
+    const uint4 row8 = *reinterpret_cast<const uint4*>(from + 8 * kQRowBytes);
     a[0] = row.x, a[1] = row8.x, a[2] = row.y, a[3] = row8.y;
     next[0] = row.z, next[1] = row8.z, next[2] = row.w, next[3] = row8.w;
   }

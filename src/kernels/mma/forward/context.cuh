@@ -47,12 +47,6 @@ struct FwdContext {
 // Named barriers: 0 is __syncthreads.
 enum NamedBarrier { kMerge = 1, kRanked = 2 };
 
-// The packed row (position and head of a group) of a row of the tile.
-template <FwdTraits T>
-__device__ inline int packed_row_of(const WorkTile& tile, int row_in_tile) {
-  return tile.block * tile_m(T) + row_in_tile;
-}
-
 // Each loader counts by itself, so that all of them have the same work without telling one another;
 // ranks, where there are some, are the first one's.
 template <FwdTraits T>

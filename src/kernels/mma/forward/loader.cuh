@@ -105,12 +105,13 @@ class Loader {
       const FwdParams& p = c.params;
       const ptx::SmemAddr barrier = ring.full_barrier(q.stage());
       const ptx::SmemAddr to = c.smem_address(c.kSmem.q + q.stage() * q_bytes(T));
-      const int row = packed_row_of<T>(tile.work, 0);
+      const int row = packed_row_of(tile.work, tile_m(T), 0);
       ptx::mbarrier_arrive_expect_tx(barrier, q_bytes(T));
 #pragma unroll
       for (int slab = 0; slab < num_slabs(T.head_dim); ++slab) {
-        ptx::cp_async_bulk_tensor_5d_load(to + slab * tile_m(T) * 128, &p.maps.q, barrier,
-                                          slab * 64, head_of_group(p.heads, row), tile.work.head,
+        ptx::cp_async_bulk_tensor_5d_load(to + slab * tile_m(T) * kQRowBytes, &p.maps.q, barrier,
+                                          slab * kQSlabColumns, head_of_group(p.heads, row),
+                                          tile.work.head,
                                           tile.work.offset_q + (row >> p.heads.group_log2),
                                           batch_coordinate(p.sequences.cu_seqlens_q, tile.work));
       }

@@ -87,7 +87,7 @@ class MergedTile {
     const bool first = threadIdx.x % kRowThreads == 0;
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
-      const int packed_row = packed_row_of<T>(tile, row_of(i));
+      const int packed_row = packed_row_of(tile, tile_m(T), row_of(i));
       const Place place = place_of(p.heads, tile, packed_row);
       const PartStats total = total_of(row_of(i));
       if constexpr (T.parts) {

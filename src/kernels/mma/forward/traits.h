@@ -89,6 +89,12 @@ constexpr int pairs(int head_dim) { return head_dim / 2; }
 // Bytes of a slab's row: 128 or 64.
 constexpr int slab_bytes(int head_dim) { return 2 * slab_columns(pairs(head_dim)); }
 
+// Q is of 16-bit elements, whose slabs are as wide as swizzled rows may be.
+inline constexpr int kQSlabColumns = 64;
+inline constexpr int kQRowBytes = kQSlabColumns * kElementBytes;
+inline constexpr int kPieceBytes = 16;  // that a swizzle moves together, and a thread reads at once
+inline constexpr int kPieceColumns = kPieceBytes / kElementBytes;  // of Q
+
 // Byte offsets in dynamic shared memory, whose base is 1024-byte aligned.
 struct SmemLayout {
   int q;         // [stage][slab][tile_m rows]

@@ -337,7 +337,7 @@ class Consumer {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const KeyBounds b = key_bounds_of(c.params.heads, c.params.mask, tile.work,
-                                        packed_row_of<T>(tile.work, row(r)));
+                                        packed_row_of(tile.work, T.tile_m, row(r)));
       bounds[r] = {b.begin - first_column, b.end - first_column};
     }
   }

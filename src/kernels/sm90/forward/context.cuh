@@ -53,12 +53,6 @@ struct FwdContext {
 // Named barriers: 0 is __syncthreads.
 enum NamedBarrier { kPingPong = 1, kEpilogue = 4 };  // + warpgroup
 
-// The packed row (position and head of a group) of a row of the tile.
-template <FwdTraits T>
-__device__ inline int packed_row_of(const WorkTile& tile, int row_in_tile) {
-  return tile.block * T.tile_m + row_in_tile;
-}
-
 // The row of the tile that is the r-th of the two whose scores and out a thread of a warpgroup has.
 __device__ inline int fragment_row(int warpgroup, int lane, int r) {
   return kWarpgroupRows * warpgroup + 16 * (lane / 32) + lane % 32 / 4 + 8 * r;

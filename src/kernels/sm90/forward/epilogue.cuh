@@ -22,7 +22,9 @@ struct Epilogue {
   int warpgroup;
   int lane;  // in the warpgroup
 
-  __device__ int packed_row(int row_in_tile) const { return packed_row_of<T>(tile, row_in_tile); }
+  __device__ int packed_row(int row_in_tile) const {
+    return packed_row_of(tile, T.tile_m, row_in_tile);
+  }
   __device__ Place place(int row_in_tile) const {
     return place_of(c.params.heads, tile, packed_row(row_in_tile));
   }

@@ -104,7 +104,7 @@ class Scheduler {
   };
   __device__ QBox q_box(const WorkTile& work, int warpgroup) const {
     const HeadParams& heads = c.params.heads;
-    const int row = packed_row_of<T>(work, kWarpgroupRows * warpgroup);
+    const int row = packed_row_of(work, T.tile_m, kWarpgroupRows * warpgroup);
     return {head_of_group(heads, row), work.head, work.offset_q + (row >> heads.group_log2),
             batch_coordinate(c.params.sequences.cu_seqlens_q, work)};
   }
