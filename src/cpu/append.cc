@@ -89,8 +89,9 @@ void cpu_append(const AttentionProblem& p, const AppendArgs& a, ThreadPool& pool
   const int64_t bytes = p.heads_kv * (p.head_dim + p.head_dim_v) * size_of(p.dtype);
   const int64_t rows = std::max<int64_t>(1, kBytesPerTask / bytes);  // of a task
   // Few new rows a sequence: a task takes several sequences.
-  const int64_t tasks_per_sequence = std::max<int64_t>(1, ceil_div(p.seqlen_q, rows));
-  const int64_t sequences = tasks_per_sequence > 1 ? 1 : rows / std::max<int64_t>(1, p.seqlen_q);
+  const int64_t longest = std::max<int64_t>(1, longest_queries(p, a));
+  const int64_t tasks_per_sequence = ceil_div(longest, rows);
+  const int64_t sequences = tasks_per_sequence > 1 ? 1 : rows / longest;
   pool.run(ceil_div(p.batch, sequences) * tasks_per_sequence, [&](int64_t task, int) {
     const int64_t first = task / tasks_per_sequence * sequences;
     const int64_t part = task % tasks_per_sequence;

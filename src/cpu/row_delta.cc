@@ -41,9 +41,9 @@ DotOfRow dot_for(const AttentionProblem& p) {
 
 void compute_row_delta(const AttentionProblem& p, const BackwardArgs& args, double* delta,
                        ThreadPool& pool) {
-  const int64_t blocks = ceil_div(p.seqlen_q, kRows);
+  const int64_t blocks = ceil_div(longest_queries(p, args), kRows);
   const DotOfRow dot_of_row = dot_for(p);
-  pool.run(blocks * p.batch * p.heads_q, [&](int64_t task, int) {
+  pool.run(capped_product(blocks, p.batch * p.heads_q), [&](int64_t task, int) {
     const int64_t h = task % p.heads_q, block = task / p.heads_q % blocks;
     const SequenceView view = sequence_view(p, args, task / (p.heads_q * blocks));
     const int64_t end = std::min((block + 1) * kRows, view.seqlen_q);

@@ -140,9 +140,9 @@ class Backward {
 
 void scalar_backward(const AttentionProblem& p, const CpuBackwardSpec& spec,
                      const BackwardArgs& args, const double* delta, ThreadPool& pool) {
-  const int64_t q_blocks = ceil_div(p.seqlen_q, spec.tile_m);
+  const int64_t q_blocks = ceil_div(longest_queries(p, args), spec.tile_m);
   if (args.dq != nullptr) {
-    pool.run(q_blocks * p.batch * p.heads_q, [&](int64_t task, int) {
+    pool.run(capped_product(q_blocks, p.batch * p.heads_q), [&](int64_t task, int) {
       const int64_t h = task % p.heads_q, b = task / p.heads_q % p.batch;
       const int64_t block =
           q_blocks - 1 - task / (p.heads_q * p.batch);  // the longest causal rows first
@@ -151,9 +151,9 @@ void scalar_backward(const AttentionProblem& p, const CpuBackwardSpec& spec,
       for (int64_t i = block * spec.tile_m; i < end; ++i) backward.compute_dq(h, i);
     });
   }
-  const int64_t k_blocks = ceil_div(p.seqlen_k, spec.tile_n);
+  const int64_t k_blocks = ceil_div(longest_keys(p, args), spec.tile_n);
   if (args.dk == nullptr && args.dv == nullptr) return;
-  pool.run(k_blocks * p.batch * p.heads_kv, [&](int64_t task, int) {
+  pool.run(capped_product(k_blocks, p.batch * p.heads_kv), [&](int64_t task, int) {
     const int64_t head = task % p.heads_kv, b = task / p.heads_kv % p.batch;
     const int64_t block = task / (p.heads_kv * p.batch);  // the longest causal columns first
     const Backward backward(p, args, delta, b);

@@ -161,8 +161,8 @@ void run_row(const AttentionProblem& p, const CpuKernelSpec& spec, const Forward
 template <DType kType, DType kKvType>
 void run(const AttentionProblem& p, const CpuKernelSpec& spec, const ForwardArgs& args,
          ThreadPool& pool) {
-  const int64_t blocks = ceil_div(p.seqlen_q, spec.tile_m);
-  pool.run(blocks * p.batch * p.heads_q, [&](int64_t task, int) {
+  const int64_t blocks = ceil_div(longest_queries(p, args), spec.tile_m);
+  pool.run(capped_product(blocks, p.batch * p.heads_q), [&](int64_t task, int) {
     const int64_t h = task % p.heads_q, b = task / p.heads_q % p.batch;
     const int64_t block =
         blocks - 1 - task / (p.heads_q * p.batch);  // the longest causal rows first

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/rounding.h"
 #include "cpu/backward_block.h"
 #include "cpu/slots.h"
 
@@ -12,7 +13,8 @@ void tiled_backward(const AttentionProblem& p, const CpuBackwardSpec& spec,
                     RunBackwardBlock run_block) {
   const BackwardContext context(p, spec, args, delta);
   const int64_t num_heads = p.batch * p.heads_kv;
-  const int64_t m_blocks = context.scratch.num_m_blocks, n_blocks = context.scratch.num_n_blocks;
+  const int64_t m_blocks = ceil_div(longest_queries(p, args) * p.group(), spec.tile_m);
+  const int64_t n_blocks = ceil_div(longest_keys(p, args), spec.tile_n);
   for (int64_t first = 0; first < num_heads; first += spec.heads_per_wave) {
     const int64_t heads = std::min<int64_t>(spec.heads_per_wave, num_heads - first);
     run_in_slots(pool, spec.num_threads, heads * m_blocks, [&](int64_t task, int64_t) {

@@ -11,15 +11,16 @@ namespace fa4::internal {
 
 // Heads are taken in waves: all threads pack a wave's keys and values, then run its tiles, the
 // longest first. A problem of one tile a head packs a block when its tile comes to it; where
-// threads outnumber such tiles, the parts of their keys are tasks.
+// threads outnumber such tiles, the parts of their keys are tasks. Tasks are counted by the lengths
+// of this execution, which the plan's maxima may exceed by far.
 void tiled_forward(const AttentionProblem& p, const CpuKernelSpec& spec, const ForwardArgs& args,
                    ThreadPool& pool, RunTile run_tile) {
   const TileContext context(p, spec, args);
   const int64_t num_heads = p.batch * p.heads_kv;
-  const int64_t tiles = ceil_div(p.seqlen_q * p.group(), spec.tile_m);
-  const int64_t blocks = context.scratch.num_n_blocks;
+  const int64_t rows = longest_queries(p, args) * p.group(), keys = longest_keys(p, args);
+  const int64_t tiles = ceil_div(rows, spec.tile_m), blocks = ceil_div(keys, spec.tile_n);
   if (spec.parts_are_tasks) {
-    const int64_t parts = context.scratch.num_parts, rows = p.seqlen_q * p.group();
+    const int64_t parts = ceil_div(keys, spec.split_keys);
     const int64_t together = spec.heads_together, groups = ceil_div(p.heads_kv, together);
     const int64_t tasks = p.batch * groups;  // of one part
     run_in_slots(pool, spec.num_threads, tasks * parts, [&](int64_t task, int64_t slot) {

@@ -68,7 +68,6 @@ CpuBackwardScratch row_sizes(const AttentionProblem& p, const CpuBackwardSpec& s
   s.dv_columns = round_up(p.head_dim_v, packing.head_dim_v_step);
   s.s_stride = packing.tile_rows > 0 ? packing.tile_rows : spec.tile_n + 16;
   s.num_m_blocks = ceil_div(p.seqlen_q * p.group(), spec.tile_m);
-  s.num_n_blocks = ceil_div(p.seqlen_k, spec.tile_n);
   return s;
 }
 

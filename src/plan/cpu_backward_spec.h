@@ -40,7 +40,7 @@ struct CpuBackwardScratch {
   int64_t dq_columns = 0;         // of a row of sums for q and k
   int64_t dv_columns = 0;         // for v
   int64_t s_stride = 0;           // of a row of scores; not a multiple of a page of the L1 cache
-  int64_t num_m_blocks = 0, num_n_blocks = 0;  // of the longest sequence
+  int64_t num_m_blocks = 0;       // of the longest sequence
   // Of a thread.
   size_t k = 0, v = 0, k_panels = 0, dk = 0, dv = 0, s = 0, dp = 0, s_low = 0, dp_low = 0,
          p_pairs = 0, ds_pairs = 0, ds = 0;

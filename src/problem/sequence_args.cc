@@ -40,6 +40,17 @@ void check_seqused(const char* name, const int32_t* seqused, const int32_t* cu_s
   }
 }
 
+int64_t longest_of(const int32_t* lengths, int64_t batch) {
+  return batch == 0 ? 0 : *std::max_element(lengths, lengths + batch);
+}
+int64_t longest_between(const int32_t* cu_seqlens, int64_t batch) {
+  int64_t longest = 0;
+  for (int64_t b = 0; b < batch; ++b) {
+    longest = std::max<int64_t>(longest, cu_seqlens[b + 1] - cu_seqlens[b]);
+  }
+  return longest;
+}
+
 std::string valid_pages(const AttentionProblem& p) {
   if (p.num_pages == 0) return "none (num_pages 0)";
   return fmt::format("0 to {} (num_pages {})", p.num_pages - 1, p.num_pages);
@@ -47,7 +58,7 @@ std::string valid_pages(const AttentionProblem& p) {
 
 // Only entries that hold keys are looked at: the others may be anything.
 void check_page_table(const AttentionProblem& p, const SequenceArgs& a) {
-  const int64_t longest = *std::max_element(a.seqused_k, a.seqused_k + p.batch);
+  const int64_t longest = longest_of(a.seqused_k, p.batch);
   for (int64_t i = 0; i * p.page_size < std::min(longest, p.prefix_len); ++i) {
     if (a.prefix_pages[i] >= 0 && a.prefix_pages[i] < p.num_pages) continue;
     refuse("prefix_pages[{}] {}; accepted: {}", i, a.prefix_pages[i], valid_pages(p));
@@ -106,6 +117,16 @@ int64_t rows_of_packed_q(const AttentionProblem& p, const SequenceArgs& a) {
 int64_t rows_of_packed_k(const AttentionProblem& p, const SequenceArgs& a) {
   if (p.layout_kv != Layout::kPacked) return 0;
   return a.total_k < 0 ? p.total_k : a.total_k;
+}
+
+int64_t longest_queries(const AttentionProblem& p, const SequenceArgs& a) {
+  if (p.has_seqused_q) return longest_of(a.seqused_q, p.batch);
+  return p.layout_q == Layout::kPacked ? longest_between(a.cu_seqlens_q, p.batch) : p.seqlen_q;
+}
+
+int64_t longest_keys(const AttentionProblem& p, const SequenceArgs& a) {
+  if (p.has_seqused_k) return longest_of(a.seqused_k, p.batch);
+  return p.layout_kv == Layout::kPacked ? longest_between(a.cu_seqlens_k, p.batch) : p.seqlen_k;
 }
 
 void check_presence(const char* name, const void* data, bool wanted, bool needed,

@@ -62,6 +62,11 @@ inline PageRow page_row_of(const AttentionProblem& p, const SequenceArgs& a, int
 int64_t rows_of_packed_q(const AttentionProblem& problem, const SequenceArgs& args);
 int64_t rows_of_packed_k(const AttentionProblem& problem, const SequenceArgs& args);
 
+// The longest sequence of queries, and of keys, of this execution: the problem's may be far longer.
+// CPU only (reads the index tensors).
+int64_t longest_queries(const AttentionProblem& problem, const SequenceArgs& args);
+int64_t longest_keys(const AttentionProblem& problem, const SequenceArgs& args);
+
 // An index tensor or a sink is there exactly when the problem announced it: refuses what is not
 // `wanted`, and, when `needed` too, what is missing, naming `announced_by`.
 void check_presence(const char* name, const void* data, bool wanted, bool needed,

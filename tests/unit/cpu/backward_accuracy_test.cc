@@ -50,6 +50,30 @@ TEST_P(CpuBackwardAccuracy, SoftcapOfF32) {
   }
 }
 
+// As in the forward (edge_test.cc); the other paths' workspace grows with the longest sequence.
+TEST(CpuScalarBackward, TasksAreCountedByTheLengthsOfTheExecution) {
+  Case c;
+  c.desc.dtype = DType::kBF16;
+  c.desc.batch = 1000;
+  c.desc.layout_q = c.desc.layout_kv = Layout::kPacked;
+  c.desc.seqlen_q = c.desc.seqlen_k = 64;
+  c.desc.heads_q = c.desc.heads_kv = 2;
+  c.desc.head_dim = c.desc.head_dim_v = 16;
+  c.desc.causal = true;
+  c.lengths_q = {30, 0, 61};
+  c.lengths_k = {20, 5, 64};
+  c.lengths_q.resize(1000);
+  c.lengths_k.resize(1000);
+  c.desc.total_q = 91;
+  c.desc.total_k = 89;
+  const BackwardCase given(c);
+  const CpuGradients expected = run_cpu_backward(given.problem(), given.args(), CpuIsa::kScalar);
+  ProblemDesc unbounded = c.desc;
+  unbounded.seqlen_q = unbounded.seqlen_k = kMaxSize;
+  EXPECT_EQ(run_cpu_backward(AttentionProblem::make(unbounded), given.args(), CpuIsa::kScalar),
+            expected);
+}
+
 // A softcap far below the scores: the slope of tanh, and the gradients with it, is as small as
 // floats go, and then 0.
 TEST_P(CpuBackwardAccuracy, ASoftcapThatEveryScoreReaches) {

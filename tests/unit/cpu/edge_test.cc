@@ -104,6 +104,42 @@ TEST_P(CpuEdges, LseIsOptional) {
   }
 }
 
+// A plan for any number of queries: tasks are counted by the sequences that an execution brings.
+// Counted by the maxima, they would take hours.
+TEST_P(CpuEdges, TasksAreCountedByTheLengthsOfTheExecution) {
+  for (DType dtype : dtypes()) {
+    Case c = edge_case(dtype, 64, 70);
+    c.desc.batch = 1000;
+    c.desc.layout_q = Layout::kPacked;
+    c.desc.causal = true;
+    c.lengths_q = {30, 0, 61};
+    c.lengths_q.resize(1000);
+    c.desc.total_q = 91;
+    const CaseTensors tensors(c);
+    const CpuResult expected = run_cpu(tensors.problem(), tensors.args(), GetParam());
+
+    ProblemDesc desc = c.desc;
+    desc.seqlen_q = desc.total_q = kMaxSize;
+    const AttentionProblem unbounded = AttentionProblem::make(desc);
+    CpuResult result = expected;
+    result.out.assign(result.out.size(), 0x7f);
+    result.lse.assign(result.lse.size(), 777.0f);
+    result.spec = plan_cpu(unbounded, host_cpu_spec(), 2, GetParam());
+    const size_t bytes = cpu_workspace_bytes(unbounded, result.spec);
+    const std::unique_ptr<void, FreeDeleter> workspace(std::aligned_alloc(256, bytes + 256));
+    ForwardArgs args = tensors.args();
+    args.total_q = 91;
+    args.out = result.out.data();
+    args.lse = result.lse.data();
+    args.workspace = workspace.get();
+    args.workspace_bytes = bytes;
+    check_host_args(unbounded, args);
+    ThreadPool pool(2);
+    cpu_forward(unbounded, result.spec, args, pool);
+    EXPECT_EQ(result, expected);
+  }
+}
+
 // Strided outputs: what lies between the rows is not the library's.
 TEST_P(CpuEdges, GapsBetweenOutputRowsAreLeftAlone) {
   for (DType dtype : dtypes()) {
