@@ -20,6 +20,7 @@ int main(int argc, char** argv) {
   const bool die = std::string_view(argv[4]) == "die";
   KernelCache::Parts parts;
   parts.folder = argv[1];
+  parts.lock_timeout = std::chrono::minutes(10);  // longer than a machine stalls
   parts.fingerprint = [] { return std::string("test"); };
   parts.compile = [&](const KernelSource& source, const std::string& architecture,
                       KernelImage::Kind) {
