@@ -47,8 +47,7 @@ class Attention {
         problem_(problem_of(most_tokens, most_of_a_sequence)),
         plan_(device, problem_),
         operation_(plan_),
-        workspace_(std::aligned_alloc(256, (plan_.workspace_bytes() + 256) / 256 * 256),
-                   std::free) {}
+        workspace_(std::aligned_alloc(256, plan_.workspace_bytes()), std::free) {}
 
   // Tokens of sequence b are rows [starts[b], starts[b + 1]): their keys and values go behind those
   // of the cache, then each token sees what is before it and itself.

@@ -18,7 +18,7 @@ using Tensor = std::vector<float>;  // (1, seqlen, heads, head_dim)
 using Memory = std::unique_ptr<void, decltype(&std::free)>;
 
 Memory workspace_of(const fa4::Plan& plan) {
-  return Memory(std::aligned_alloc(256, (plan.workspace_bytes() + 255) / 256 * 256), std::free);
+  return Memory(std::aligned_alloc(256, plan.workspace_bytes()), std::free);
 }
 
 struct Model {

@@ -158,7 +158,8 @@ class Plan : public Owned<fa4_plan, fa4_destroy_plan> {
   Plan() = default;  // of another kind: context_parallel.h
 };
 
-// A prepared operation: compiled, loaded, threads started.
+// A prepared operation: compiled, loaded, threads started. It must outlive the calls of execute,
+// not what they enqueued on a stream.
 class ForwardOp : public Owned<fa4_op, fa4_destroy_op> {
  public:
   explicit ForwardOp(const Plan& plan) { check(fa4_prepare(plan.get(), &handle_)); }
@@ -167,7 +168,7 @@ class ForwardOp : public Owned<fa4_op, fa4_destroy_op> {
   void execute(const ForwardArgs& args) const { check(fa4_execute(handle_, &args)); }
 };
 
-// The same of a plan in Direction::kBackward.
+// The same of a plan in Direction::kBackward; it must outlive the calls of execute likewise.
 class BackwardOp : public Owned<fa4_op, fa4_destroy_op> {
  public:
   explicit BackwardOp(const Plan& plan) { check(fa4_prepare(plan.get(), &handle_)); }
@@ -175,21 +176,26 @@ class BackwardOp : public Owned<fa4_op, fa4_destroy_op> {
   void execute(const BackwardArgs& args) const { check(fa4_execute_backward(handle_, &args)); }
 };
 
-// All steps in one call; the device keeps what it prepared.
+// All steps in one call; the device keeps what it prepared. Shapes, ownership, errors: fa4_forward.
+// On a GPU the workspace is the caller's, as large as a plan of the same problem says; on the CPU
+// it may be NULL.
 inline void forward(const Device& device, const Problem& problem, const ForwardArgs& args) {
   check(fa4_forward(device.get(), &problem, &args));
 }
 
+// The gradients. Shapes, ownership, errors: fa4_backward; the workspace: as for forward.
 inline void backward(const Device& device, const Problem& problem, const BackwardArgs& args) {
   check(fa4_backward(device.get(), &problem, &args));
 }
 
-// New keys and values into the cache of `problem`.
+// New keys and values into the cache of `problem`, which is written in place. Shapes, ownership,
+// errors: fa4_append.
 inline void append(const Device& device, const Problem& problem, const AppendArgs& args) {
   check(fa4_append(device.get(), &problem, &args));
 }
 
-// Attention over all keys from attention over parts of them.
+// Attention over all keys from attention over parts of them. Shapes, ownership, errors: fa4_merge;
+// the two arrays of pointers are in host memory on every device.
 inline void merge(const Device& device, const MergeArgs& args) {
   check(fa4_merge(device.get(), &args));
 }

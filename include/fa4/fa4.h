@@ -25,7 +25,8 @@
  *     destroyed before those it was made from, or after.
  *  7. Tensors and index tensors are borrowed: until the call returns on the CPU, until the
  *     stream has passed the work on a GPU. Pointers are host pointers on the CPU, device pointers
- *     on a GPU.
+ *     on a GPU. They are aligned to their elements; on a GPU q, k, v, out, dout, dq, dk and dv are
+ *     aligned to 16 bytes.
  *  8. A stream is a CUstream (cudaStream_t) as void*. On the CPU it is NULL and calls are
  *     synchronous.
  *  9. Every function may be called from any thread at any time, also while the process ends (on an
@@ -35,8 +36,9 @@
  * 10. No exception leaves the library; it never prints, never ends the process, and allocates no
  *     device memory but that of loaded kernels. When host memory runs out, a call returns
  *     FA4_OUT_OF_MEMORY and changes nothing.
- * 11. Workspace: its size depends on the plan alone. It is aligned to 256 bytes, of undefined
- *     contents before and after, may be larger than needed, and may be NULL when the size is 0.
+ * 11. Workspace: its size depends on the plan alone and is a multiple of 256 bytes. It is aligned
+ *     to 256 bytes, of undefined contents before and after, may be larger than needed, and may be
+ *     NULL when the size is 0.
  * 12. The environment is read once, at the first call that needs it; fa4_configure sets the same
  *     values before that.
  * 13. Within one FA4_ABI_VERSION functions, fields and enum values are only added.
@@ -210,11 +212,15 @@ typedef struct fa4_problem {
   int64_t window_left;   /* keys before the position that are seen; -1: all (window_bounds) */
   int64_t window_right;  /* keys after the position that are seen; -1: all */
   int32_t has_softmax_scale;
-  float softmax_scale;  /* when has_softmax_scale; else 1 / sqrt(head_dim) */
-  float softcap;        /* 0: off; else scores become softcap * tanh(score / softcap) */
-  int32_t out_dtype;    /* 0 for dtype, or FA4_F32 */
-  int64_t q_strides[3]; /* in elements: batch (paged: page), seqlen, head; all 0: contiguous. */
-  int64_t k_strides[3]; /* Packed tensors ignore the batch stride, also in what all 0 means. */
+  float softmax_scale; /* when has_softmax_scale; else 1 / sqrt(head_dim) */
+  float softcap;       /* 0: off; else scores become softcap * tanh(score / softcap) */
+  int32_t out_dtype;   /* 0 for dtype, or FA4_F32 */
+  /* In elements: batch (paged: page), seqlen, head; all 0: contiguous. Packed tensors ignore the
+   * batch stride, also in what all 0 means. On a GPU each, and those of the gradients below, is a
+   * multiple of 16 bytes from 0 to below 2^40 bytes, unless its dimension has at most one element;
+   * other strides are FA4_NOT_SUPPORTED. */
+  int64_t q_strides[3];
+  int64_t k_strides[3];
   int64_t v_strides[3];
   int64_t out_strides[3];
   int32_t num_splits; /* most parts that a row's keys are cut into; 0: the plan decides, 1: none */
@@ -280,7 +286,8 @@ typedef struct fa4_plan_options {
 } fa4_plan_options;
 
 /* Decides how to run `problem`; `options` may be NULL. A packed or paged plan serves every
- * execution with lengths up to its maxima. Destroy the plan with fa4_destroy_plan. */
+ * execution with lengths up to its maxima. FA4_NOT_SUPPORTED and FA4_INVALID_ARGUMENT are those of
+ * fa4_query_support. Destroy the plan with fa4_destroy_plan. */
 FA4_API fa4_status fa4_plan_forward(const fa4_device* device, const fa4_problem* problem,
                                     const fa4_plan_options* options, fa4_plan** plan);
 FA4_API void fa4_destroy_plan(fa4_plan* plan);
@@ -309,8 +316,10 @@ typedef struct fa4_op fa4_op;
 /* Compiles and loads what the plan needs: may take a second, allocates, may use the disk cache. A
  * kernel stays loaded as long as the process, so that preparing with it again takes microseconds,
  * also in a stream capture; FA4_STREAM_CAPTURE when one must be loaded while the legacy or this
- * thread's stream is being captured. Destroy the operation with fa4_destroy_op once no call that
- * executes it is under way; what they enqueued may still run, and graphs may hold it. */
+ * thread's stream is being captured; FA4_COMPILER when one is not prebuilt and NVRTC is missing or
+ * refuses it; FA4_DRIVER when it cannot be loaded. Destroy the operation with fa4_destroy_op once
+ * no call that executes it is under way; what they enqueued may still run, and graphs may hold it.
+ */
 FA4_API fa4_status fa4_prepare(const fa4_plan* plan, fa4_op** op);
 FA4_API void fa4_destroy_op(fa4_op* op);
 
@@ -350,12 +359,18 @@ typedef struct fa4_forward_args {
 } fa4_forward_args;
 
 /* Runs (CPU) or enqueues (GPU) the operation. Safe in a stream capture: the graph holds the
- * pointers. On the CPU index tensors are checked; on a GPU kernels clamp them. */
+ * pointers. On the CPU index tensors are checked; on a GPU kernels clamp them. The operation must
+ * outlive the calls that execute it, not what they enqueued.
+ * FA4_INVALID_ARGUMENT: a pointer that is NULL, misaligned or overlaps an output, a workspace that
+ * is too small, totals beyond the problem's, on the CPU an index out of range; nothing was
+ * enqueued. FA4_DRIVER: a launch failed, or an emulated device found an error in it. What goes
+ * wrong inside a kernel on a GPU is seen at the caller's next synchronisation, as of any kernel. */
 FA4_API fa4_status fa4_execute(const fa4_op* op, const fa4_forward_args* args);
 
 /* All steps in one call; the device keeps the operations of its last 64 problems. On a GPU
  * the workspace is the caller's, sized by a plan of the same problem. On the CPU it may be NULL:
- * then this call allocates it and frees it. */
+ * then this call allocates it and frees it. Fails as the step that fails: as fa4_plan_forward,
+ * fa4_prepare (FA4_COMPILER, FA4_STREAM_CAPTURE) or fa4_execute. */
 FA4_API fa4_status fa4_forward(fa4_device* device, const fa4_problem* problem,
                                const fa4_forward_args* args);
 
@@ -395,10 +410,11 @@ typedef struct fa4_backward_args {
   void* stream;
 } fa4_backward_args;
 
-/* As fa4_execute, of an operation that was prepared from a plan of fa4_plan_backward. */
+/* As fa4_execute, of an operation that was prepared from a plan of fa4_plan_backward; one of the
+ * other direction is FA4_INVALID_ARGUMENT, there too. */
 FA4_API fa4_status fa4_execute_backward(const fa4_op* op, const fa4_backward_args* args);
 
-/* As fa4_forward: all steps in one call. */
+/* As fa4_forward, and with its failures: all steps in one call. */
 FA4_API fa4_status fa4_backward(fa4_device* device, const fa4_problem* problem,
                                 const fa4_backward_args* args);
 

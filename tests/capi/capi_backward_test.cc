@@ -109,6 +109,7 @@ TEST(Backward, WorkspaceHasItsRules) {
   const Prepared prepared(device, small::dense_problem(1, 20, 20, false));
   const size_t bytes = prepared.plan.workspace_bytes();
   ASSERT_GT(bytes, 0u);
+  EXPECT_EQ(bytes % 256, 0u);
   Tensors t(20, 20, 3);
   Gradients g(t, 20, 20, 3);
   fa4::BackwardArgs args = g.args();

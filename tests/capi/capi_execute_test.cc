@@ -101,6 +101,7 @@ TEST(Execute, WorkspaceHasItsRules) {
   const fa4::ForwardOp op(plan);
   const size_t bytes = plan.workspace_bytes();
   ASSERT_GT(bytes, 0u);
+  EXPECT_EQ(bytes % 256, 0u);
   Tensors t(20, 20, 3);
   fa4::ForwardArgs args = t.args();
   const std::string wanted = "accepted: at least " + std::to_string(bytes) + " bytes";
