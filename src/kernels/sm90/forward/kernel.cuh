@@ -28,10 +28,12 @@
 // them: k_full and v_full count the bytes of all shares, k_empty and v_empty the consumer warps of
 // all CTAs.
 //
-// In a warpgroup Q Kᵀ of block n and P V of block n + 1 are issued together: the softmax of n runs
-// under P V of n + 1, and the epilogue of a tile under the first Q Kᵀ of the next (where Q has more
-// slots than there are warpgroups). Between warpgroups, ping-pong at the tensor cores lets one
-// multiply while another exponentiates.
+// In a warpgroup Q Kᵀ of block n and P V of block n + 1 are issued together. Softcap, mask and the
+// search for maxima, where n needs them, run under that P V; the exponentials wait for its end, and
+// the other warpgroups' products run under them (ping-pong at the tensor cores). With two
+// warpgroups and blocks of up to 128 keys ptxas moves the first exponentials before that wait. The
+// epilogue of a tile runs under the first Q Kᵀ of the next, where Q has more slots than there are
+// warpgroups.
 #pragma once
 
 #include "kernels/forward/prefetch_maps.cuh"
