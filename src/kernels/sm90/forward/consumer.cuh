@@ -28,7 +28,7 @@ class Consumer {
         q_out(q) {}
 
   // One loop over the blocks of a tile: compile time goes with the copies of the matrix
-  // instructions and of the softmax, so that each stands as seldom as it can (docs/jit.md).
+  // instructions and of the softmax, so that each stands as seldom as it can (docs/build_times.md).
   __device__ void run() {
     if (warpgroup == consumer_warpgroups(T) - 1) ping_pong_arrive<T>(warpgroup);  // 0 is first
 #pragma unroll 1
