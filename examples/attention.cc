@@ -20,14 +20,15 @@ int main() {
     problem.head_dim = kDim;
     problem.causal = 1;
 
-    fa4::Device device("cpu");        // or "cuda:0"
+    // On a GPU: "cuda:0", 16-bit tensors and a workspace in its memory (examples/gpu.cc).
+    fa4::Device device("cpu");
     fa4::Plan plan(device, problem);  // pure, microseconds
     fa4::ForwardOp attention(plan);   // compiles, loads, starts threads: once
     fa4::ForwardArgs args;
     args.q = q.data(), args.k = k.data(), args.v = v.data(), args.out = out.data();
     args.workspace_bytes = plan.workspace_bytes();
     std::unique_ptr<void, decltype(&std::free)> workspace(
-        std::aligned_alloc(256, args.workspace_bytes), std::free);
+        std::aligned_alloc(256, plan.workspace_bytes()), std::free);
     args.workspace = workspace.get();
     attention.execute(args);  // any number of times, from any thread
   } catch (const fa4::Error& error) {
