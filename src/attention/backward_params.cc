@@ -29,6 +29,7 @@ double scale_log2(const AttentionProblem& p) {
 BwdParams backward_params(const AttentionProblem& p, const BackwardTiling& tiling,
                           const BackwardArgs& args) {
   const double scale = p.scale, scores_scale = scale_log2(p);
+  const double scale_over_softcap = p.softcap > 0 ? scale / p.softcap : 0.0;
   const int parts = tiling.shape.group_parts;
   return {.maps = {},
           .sequences = sequence_params(p, args),
@@ -48,7 +49,8 @@ BwdParams backward_params(const AttentionProblem& p, const BackwardTiling& tilin
           .workspace = {},
           .scale = p.scale,
           .neg_lse_log2_to_score = finite_float(-1.0 / scores_scale),
-          .scale_over_softcap = finite_float(p.softcap > 0 ? scale / p.softcap : 0.0),
+          .scale_over_softcap = finite_float(scale_over_softcap),
+          .near = near_cap(scale_over_softcap, 1.0),
           .heads_q = static_cast<int32_t>(p.heads_q),
           .heads_kv = static_cast<int32_t>(p.heads_kv * parts),
           .group = static_cast<int32_t>(p.group() / parts),

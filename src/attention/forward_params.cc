@@ -61,24 +61,15 @@ ScoreParams score_params(const AttentionProblem& p, const ForwardArgs& args) {
           .sink_type = float_type(p.sink_dtype)};
 }
 
-// Of scale over softcap: the coefficients of scores are normal floats.
-constexpr double kLeastNear = 1e-5, kMostNear = 1e4;
-
 CapParams cap_params(const AttentionProblem& p) {
   CapParams cap{};
   cap.negates = p.scale < 0;
   if (p.softcap == 0) return cap;
   const double softcap_log2 = std::max(p.softcap, kSmallestScale) * std::numbers::log2e;
-  const double x = std::abs(static_cast<double>(p.scale)) / p.softcap;  // of a score of 1
+  const double x = std::abs(static_cast<double>(p.scale)) / p.softcap;
   cap.softcap_log2 = finite_float(softcap_log2);
   cap.scale_over_softcap = finite_float(x);
-  cap.near_limit = -1.0f;
-  if (x < kLeastNear || x > kMostNear) return cap;
-  cap.near_limit = static_cast<float>(kNear / x);
-  cap.near_1 = static_cast<float>(softcap_log2 * x * kTanh1);
-  cap.near_3 = static_cast<float>(softcap_log2 * std::pow(x, 3) * kTanh3);
-  cap.near_5 = static_cast<float>(softcap_log2 * std::pow(x, 5) * kTanh5);
-  cap.near_7 = static_cast<float>(softcap_log2 * std::pow(x, 7) * kTanh7);
+  cap.near = near_cap(x, softcap_log2);
   return cap;
 }
 
@@ -173,6 +164,22 @@ FloatType float_type(DType dtype) {
 float finite_float(double factor) {
   constexpr double kLargest = std::numeric_limits<float>::max();
   return static_cast<float>(std::clamp(factor, -kLargest, kLargest));
+}
+
+NearCap near_cap(double x, double unit) {
+  // Of scale over softcap: the coefficients of scores are normal floats.
+  constexpr double kLeast = 1e-5, kMost = 1e4;
+  const double magnitude = std::abs(x);
+  if (magnitude < kLeast || magnitude > kMost) return {.limit = -1.0f, .limit_squared = -1.0f};
+  const auto coefficient = [&](int power, float of_tanh) {
+    return static_cast<float>(unit * std::pow(x, power) * of_tanh);
+  };
+  return {.limit = static_cast<float>(kNear / magnitude),
+          .limit_squared = static_cast<float>(std::pow(kNear / magnitude, 2)),
+          .c1 = coefficient(1, kTanh1),
+          .c3 = coefficient(3, kTanh3),
+          .c5 = coefficient(5, kTanh5),
+          .c7 = coefficient(7, kTanh7)};
 }
 
 SequenceParams sequence_params(const AttentionProblem& p, const SequenceArgs& args) {

@@ -23,5 +23,7 @@ MaskParams mask_params(const MaskSpec& mask);
 FloatType float_type(DType dtype);
 // The factor of a score: finite, since 0 times infinity is NaN.
 float finite_float(double factor);
+// Of scores that are small beside softcap, as multiples of `unit`.
+NearCap near_cap(double scale_over_softcap, double unit);
 
 }  // namespace fa4::internal

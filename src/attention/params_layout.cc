@@ -84,6 +84,12 @@ void add_descales(const std::string& name, const DescaleRows& of, Fields* fields
       data, stride_batch, stride_block, stride_head);
 }
 
+void add_near_cap(const NearCap& of, Fields* fields) {
+  const auto& [limit, limit_squared, c1, c3, c5, c7] = of;
+  fields->add("near_limit, near_limit_squared, near_1, near_3, near_5, near_7", limit,
+              limit_squared, c1, c3, c5, c7);
+}
+
 // The parts' members under names that are one namespace to whoever reads the layout.
 ParamsLayout forward_layout() {
   static const FwdParams kParams{};
@@ -100,8 +106,10 @@ ParamsLayout forward_layout() {
   FA4_ADD_FIELDS(fields, schedule, tile_counter, sections, longest_first, order, leaves_sms,
                  beside);
   FA4_ADD_FIELDS(fields, scores, sink, scale_log2, sink_type);
-  FA4_ADD_FIELDS(fields, cap, softcap_log2, scale_over_softcap, near_limit, near_1, near_3, near_5,
-                 near_7, negates);
+  const auto& [softcap_log2, scale_over_softcap, near, negates] = cap;
+  fields.add("softcap_log2, scale_over_softcap, negates", softcap_log2, scale_over_softcap,
+             negates);
+  add_near_cap(near, &fields);
   add_page_table(pages, &fields);
   FA4_ADD_FIELDS(fields, parts, part_sums, part_stats, part_keys, most_parts, most_parts_log2,
                  part_columns, part_tile_rows, part_queries, part_cluster_log2);
@@ -123,8 +131,8 @@ void add_tensor(const std::string& name, const RowTensor& of, Fields* fields) {
 ParamsLayout backward_layout() {
   static const BwdParams kParams{};
   const auto& [maps, sequences, mask, scores, inputs, gradients, workspace, softmax_scale,
-               neg_lse_log2_to_score, scale_over_softcap, heads_q, heads_kv, group, group_parts,
-               deterministic, order] = kParams;
+               neg_lse_log2_to_score, scale_over_softcap, near, heads_q, heads_kv, group,
+               group_parts, deterministic, order] = kParams;
   Fields fields(&kParams);
   { FA4_ADD_FIELDS(fields, maps, q, dout, k, v, dq); }
   FA4_ADD_FIELDS(fields, sequences, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, batch,
@@ -155,6 +163,7 @@ ParamsLayout backward_layout() {
       "group_parts, deterministic",
       softmax_scale, neg_lse_log2_to_score, scale_over_softcap, heads_q, heads_kv, group,
       group_parts, deterministic);
+  add_near_cap(near, &fields);
   FA4_ADD_FIELDS(fields, order, sections, last_keys_first, heads_down, pair_sections, first_stores,
                  heads_together, finish_behind);
   return {"BwdParams", sizeof(BwdParams), fields.take()};

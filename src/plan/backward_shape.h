@@ -21,7 +21,7 @@ struct BackwardShape {
   int head_dim = 0;  // of the kernel: columns of dq's sums
   int head_dim_v = 0;
   DqLayout dq_layout = DqLayout::kFragments;
-  StatisticForm statistics = StatisticForm::kFragments;
+  StatisticForm statistics = StatisticForm::kParts;
   int threads = 0;
   int smem_bytes = 0;
   int cluster = 1;

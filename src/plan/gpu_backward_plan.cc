@@ -69,12 +69,12 @@ WorkspaceLayout gpu_backward_workspace(const AttentionProblem& p, const Backward
                                        const BwdOrder& order) {
   const int64_t rows = workspace_rows(p);
   WorkspaceLayout layout;
-  if (shape.statistics == StatisticForm::kParts) {
-    layout.add(kStatisticParts, rows * static_cast<int64_t>(sizeof(StatisticParts)));
-  } else {
-    layout.add(kNegLseLog2, rows * 4);
+  if (shape.statistics == StatisticForm::kRows) {
     layout.add(kRowDelta, rows * 4);
+  } else {
+    layout.add(kStatisticParts, rows * static_cast<int64_t>(sizeof(StatisticParts)));
   }
+  if (shape.statistics != StatisticForm::kParts) layout.add(kNegLseLog2, rows * 4);
   layout.add(kDqSums, rows * 4 * shape.head_dim);
   if (p.has_sink) layout.add(kDsinkParts, query_ctas(p) * 4);
   if (shape.group_parts > 1) {
@@ -96,7 +96,8 @@ KernelSource preprocess_source(Element element, StatisticForm form) {
   struct Name {
     const char *enumerator, *in_display_name;
   };
-  static constexpr Name kNames[] = {{"kFragments", ""}, {"kRows", "_rows"}, {"kParts", "_parts"}};
+  static constexpr Name kNames[] = {
+      {"kRows", "_rows"}, {"kParts", "_parts"}, {"kPartOfDelta", "_part"}};
   const Name& name = kNames[static_cast<int>(form)];
   return {
       .main_file = "backward/preprocess.cuh",

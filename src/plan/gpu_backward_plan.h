@@ -19,7 +19,7 @@ inline constexpr std::string_view kNegLseLog2 = "neg_lse_log2";
 inline constexpr std::string_view kRowDelta = "row_delta";
 inline constexpr std::string_view kDqSums = "dq_sums";
 inline constexpr std::string_view kDsinkParts = "dsink_parts";
-// StatisticParts, in the place of the first two.
+// StatisticParts, in the place of the first two, or of the second (StatisticForm).
 inline constexpr std::string_view kStatisticParts = "statistic_parts";
 inline constexpr std::string_view kGroupSums = "group_sums";
 // u32.

@@ -242,7 +242,8 @@ void add_sm90_forward(Element element, std::vector<PrebuiltKernel>* kernels) {
     add_once(prebuilt(Sm90ForwardSpec{traits, {}, {}}), kernels);
   };
   for (const Sm90TuningRow& row : sm90_tuning_rows()) {
-    for (const bool softcap : {false, true}) add(traits_of(row, element, softcap));
+    add(traits_of(row, element, false));
+    if (row.takes_softcap) add(traits_of(row, element, true));
     sm90::FwdTraits shared = traits_of(row, element, false), floats = shared;
     shared.cluster = row.cluster;
     floats.out_f32 = true;

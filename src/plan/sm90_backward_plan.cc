@@ -49,8 +49,8 @@ BackwardShape Sm90BackwardSpec::shape() const {
           .head_dim = traits.head_dim,
           .head_dim_v = traits.head_dim_v,
           .dq_layout = DqLayout::kFragments,
-          .statistics = sm90::bwd::multiplies_statistics(traits) ? StatisticForm::kParts
-                                                                 : StatisticForm::kFragments,
+          .statistics = sm90::bwd::multiplies_lse(traits) ? StatisticForm::kParts
+                                                          : StatisticForm::kPartOfDelta,
           .threads = sm90::bwd::kNumThreads,
           .smem_bytes = sm90::bwd::smem_layout(traits).total,
           .parts = sm90::bwd::num_parts(traits),
@@ -77,7 +77,7 @@ Sm90BackwardSpec plan_sm90_backward(const AttentionProblem& p, const DeviceSpec&
 std::vector<PrebuiltKernel> sm90_backward_kernels() {
   std::vector<PrebuiltKernel> kernels;
   for (const Element element : {Element::kBF16, Element::kF16}) {
-    for (const StatisticForm form : {StatisticForm::kFragments, StatisticForm::kParts}) {
+    for (const StatisticForm form : {StatisticForm::kParts, StatisticForm::kPartOfDelta}) {
       kernels.push_back({preprocess_source(element, form), 0});
     }
     for (const Sm90BackwardRow& row : sm90_backward_rows()) {

@@ -30,7 +30,7 @@ constexpr std::array kRows = {
         .reason = "registers do not hold dk and dv together; one stage fills shared memory, but V's place has a second one while dv is computed"},
     Sm90BackwardRow{
         .head_dim = 256, .head_dim_v = 256, .q_rows = 64, .k_stages = 1, .stages = 1, .dout_stages = 1, .dv_stages = 1, .ds_stages = 1, .dq_stages = 1, .finish_stages = 0, .split = true, .takes_softcap = true,
-        .reason = "softcap: with a second stage for dv registers spill"},
+        .reason = "softcap: lse of a second stage for dv has no room"},
 };
 // clang-format on
 

@@ -15,7 +15,8 @@ namespace {
 constexpr int64_t kMaxGroups = int64_t{1} << 31;  // a coordinate of TMA has 31 bits
 
 const Sm90TuningRow& row_of(const AttentionProblem& p) {
-  return *find_sm90_tuning(p.head_dim, p.head_dim_v, !p.mask.is_full(), p.seqlen_k);
+  return *find_sm90_tuning(p.head_dim, p.head_dim_v, !p.mask.is_full(), p.seqlen_k,
+                           p.transforms_scores());
 }
 const Sm90BytesRow* bytes_row_of(const AttentionProblem& p) {
   return find_sm90_bytes_row(p.head_dim, p.head_dim_v);

@@ -43,8 +43,8 @@ constexpr std::array kRows = {
         .reason = "third Q, and tiles that are full: 1.21, 1.17, 1.15, 1.02 x 192 x 96 at 256 .. 2048"},
     Sm90TuningRow{
         .head_dim = 128, .head_dim_v = 128, .masked = false, .min_seqlen_k = 2048,
-        .tile_m = 128, .tile_n = 160, .q_slots = 4, .cluster = 2,
-        .reason = "1.02 to 1.04 x 128 x 128 when power-bound; pairs 1.02 x sustained"},
+        .tile_m = 128, .tile_n = 160, .q_slots = 4, .cluster = 2, .takes_softcap = false,
+        .reason = "1.02 to 1.04 x 128 x 128 when power-bound; pairs 1.02 x sustained. With softcap 0.92 to 0.97 x: registers for one polynomial at a time"},
     Sm90TuningRow{
         .head_dim = 128, .head_dim_v = 128, .masked = false, .min_seqlen_k = 0,
         .tile_m = 128, .tile_n = 128, .q_slots = 6,
@@ -143,9 +143,9 @@ sm90::FwdTraits common_traits_of(const Row& row, Element element, bool softcap) 
 std::span<const Sm90TuningRow> sm90_tuning_rows() { return kRows; }
 
 const Sm90TuningRow* find_sm90_tuning(int64_t head_dim, int64_t head_dim_v, bool masked,
-                                      int64_t seqlen_k) {
+                                      int64_t seqlen_k, bool softcap) {
   for (const Sm90TuningRow& row : kRows) {
-    if (!holds(row, head_dim, head_dim_v)) continue;
+    if (!holds(row, head_dim, head_dim_v) || (softcap && !row.takes_softcap)) continue;
     if (row.masked == masked && seqlen_k >= row.min_seqlen_k) return &row;
   }
   return nullptr;

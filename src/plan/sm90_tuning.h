@@ -18,6 +18,7 @@ struct Sm90TuningRow {
   int q_slots;
   // CTAs that load keys together, where all of them visit the same blocks (multicast).
   int cluster = 1;
+  bool takes_softcap = true;  // and scales below 0; else a later row does
   const char* reason;
 };
 
@@ -25,7 +26,7 @@ std::span<const Sm90TuningRow> sm90_tuning_rows();
 
 // The first row that takes a problem, or nullptr when none holds its head dimensions.
 const Sm90TuningRow* find_sm90_tuning(int64_t head_dim, int64_t head_dim_v, bool masked,
-                                      int64_t seqlen_k);
+                                      int64_t seqlen_k, bool softcap);
 
 sm90::FwdTraits traits_of(const Sm90TuningRow& row, Element element, bool softcap);
 

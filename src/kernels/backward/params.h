@@ -47,7 +47,8 @@ struct BwdGradients {
 // after the other, then the next head's, then the next sequence's; packed, a sequence begins at
 // block (rows before it + 64 sequences before it) / 64 of its head.
 struct BwdWorkspace {
-  // Of each row: both in f32, or their parts; what the main kernel does not read is null.
+  // Of each row: both in f32, or their parts, or parts of delta beside lse in f32
+  // (StatisticForm); what the main kernel does not read is null.
   float* neg_lse_log2;  // -lse log2(e); -inf where nothing is seen, past the end too
   float* delta;         // rowsum(dout o out) - dlse; 0 past the end
   StatisticParts* statistics;
@@ -85,6 +86,7 @@ struct BwdParams {
   float scale;                  // of dq and dk: softmax_scale
   float neg_lse_log2_to_score;  // -1 / scores.scale_log2; without softcap
   float scale_over_softcap;
+  NearCap near;  // with softcap: to tanh
   int32_t heads_q;
   int32_t heads_kv;       // each as often as its group of query heads has parts
   int32_t group;          // query heads of a part: heads_q / heads_kv

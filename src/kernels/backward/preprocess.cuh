@@ -151,14 +151,16 @@ __device__ inline float store_row(const BwdParams& p, const QueryBlock& of, int 
     }
   }
   const int64_t block = of.block * kQueryRows;
-  if constexpr (T.statistics == StatisticForm::kParts) {
-    store(neg_lse_log2 * -p.neg_lse_log2_to_score, -delta,
-          &p.workspace.statistics[block + row_of_block]);
+  if constexpr (T.statistics == StatisticForm::kRows) {
+    p.workspace.neg_lse_log2[block + row_of_block] = neg_lse_log2;
+    p.workspace.delta[block + row_of_block] = delta;
   } else {
-    constexpr bool kFragments = T.statistics == StatisticForm::kFragments;
-    const int64_t at = block + (kFragments ? fragment_place(row_of_block) : row_of_block);
-    p.workspace.neg_lse_log2[at] = neg_lse_log2;
-    p.workspace.delta[at] = delta;
+    constexpr bool kHasLse = T.statistics == StatisticForm::kParts;
+    store(kHasLse ? neg_lse_log2 * -p.neg_lse_log2_to_score : 0.0f, -delta,
+          &p.workspace.statistics[block + row_of_block]);
+    if constexpr (!kHasLse) {
+      p.workspace.neg_lse_log2[block + fragment_place(row_of_block)] = neg_lse_log2;
+    }
   }
   return dsink;
 }

@@ -11,12 +11,19 @@ inline constexpr float kNear = 0.45f;
 inline constexpr float kTanh1 = 0.99999976f, kTanh3 = -0.33329466f, kTanh5 = 0.13236369f,
                        kTanh7 = -0.046028193f;
 
-// Of the forward (scores/softcap.cuh), whose softmax takes capped scores as powers of two.
+// What small scores become (scores/softcap.cuh): c1 s + c3 s³ + c5 s⁵ + c7 s⁷, whose coefficients
+// hold scale and softcap.
+struct NearCap {
+  float limit;          // of the magnitude of such scores; below 0: there are none
+  float limit_squared;  // as negative
+  float c1, c3, c5, c7;
+};
+
+// Of the forward, whose softmax takes capped scores as powers of two.
 struct CapParams {
-  float softcap_log2;                    // softcap log2(e); 0: none
-  float scale_over_softcap;              // of the scale's magnitude
-  float near_limit;                      // of the magnitude of scores that near_cap() serves
-  float near_1, near_3, near_5, near_7;  // coefficients of the score's powers then
+  float softcap_log2;        // softcap log2(e); 0: none
+  float scale_over_softcap;  // of the scale's magnitude
+  NearCap near;              // to softcap log2(e) tanh
   // Softmax_scale is negative: scores are negated first, with a softcap or without, since a running
   // maximum is one of scores times a positive scale.
   int32_t negates;

@@ -20,18 +20,9 @@ __device__ inline float accurate_tanh(float x) {
   return fabsf(x) < 0.25f ? near : far;
 }
 
-// c1 x + c3 x³ + c5 x⁵ + c7 x⁷
-__device__ inline float odd_polynomial(float x, float c1, float c3, float c5, float c7) {
-  const float x2 = x * x;
-  return x * fmaf(x2, fmaf(x2, fmaf(x2, c7, c5), c3), c1);
-}
-// tanh where |x| is at most kNear, without an exponential; and what the forward makes of such a
-// score, whose coefficients hold scale, softcap and log2(e).
-__device__ inline float near_tanh(float x) {
-  return odd_polynomial(x, kTanh1, kTanh3, kTanh5, kTanh7);
-}
-__device__ inline float near_cap(float score, const CapParams& cap) {
-  return odd_polynomial(score, cap.near_1, cap.near_3, cap.near_5, cap.near_7);
+// Of scores up to a limit, without an exponential.
+__device__ inline float near_cap(float s, float s2, const NearCap& to) {
+  return s * fmaf(s2, fmaf(s2, fmaf(s2, to.c7, to.c5), to.c3), to.c1);
 }
 
 // What the forward's softmax takes are powers of two: softcap log2(e) tanh(score / softcap). The
@@ -87,7 +78,7 @@ __device__ inline void cap_scores(float (&s)[kScores], const CapParams& cap, boo
   if (cap.softcap_log2 == 0.0f) return;
   if (are_near) {
 #pragma unroll
-    for (int i = 0; i < kScores; ++i) s[i] = near_cap(s[i], cap);
+    for (int i = 0; i < kScores; ++i) s[i] = near_cap(s[i], s[i] * s[i], cap.near);
   } else if (are_seen & (cap.softcap_log2 <= kLargestInPairs)) {
     cap_in_pairs(s, cap);
   } else {
@@ -101,23 +92,31 @@ __device__ inline void cap_scores(float (&s)[kScores], const CapParams& cap, boo
 // In units of softcap, as the backward takes them. Of all lanes of a warp: each chunk of scores
 // that are all near 0 needs no more than that. (One branch for all scores would have more of them
 // under way than there are registers.) `near`: all chunks so far were; behind one that was not
-// nobody looks.
+// nobody looks. Squares, which the polynomial takes, are compared as integers, three at a time.
 template <int kScores>
-__device__ inline void tanh_scores(float (&s)[kScores], float scale_over_softcap, bool& near) {
+__device__ inline void tanh_scores(float (&s)[kScores], float scale_over_softcap, const NearCap& to,
+                                   bool& near) {
   constexpr int kChunk = kScores % 16 == 0 ? 16 : 8;
   static_assert(kScores % kChunk == 0);
 #pragma unroll
   for (int first = 0; first < kScores; first += kChunk) {
-    float x[kChunk];
+    float s2[kChunk];
+    int largest = 0;
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i) x[i] = s[first + i] * scale_over_softcap;
-    near = near && __all_sync(0xffffffffu, largest_of(x) <= kNear);
+    for (int i = 0; i < kChunk; ++i) s2[i] = s[first + i] * s[first + i];
+#pragma unroll
+    for (int i = 0; i < kChunk; i += 2) {
+      largest = max(largest, max(__float_as_int(s2[i]), __float_as_int(s2[i + 1])));
+    }
+    near = near && __all_sync(0xffffffffu, largest <= __float_as_int(to.limit_squared));
     if (near) {
 #pragma unroll
-      for (int i = 0; i < kChunk; ++i) s[first + i] = near_tanh(x[i]);
+      for (int i = 0; i < kChunk; ++i) s[first + i] = near_cap(s[first + i], s2[i], to);
     } else {
 #pragma unroll
-      for (int i = 0; i < kChunk; ++i) s[first + i] = accurate_tanh(x[i]);
+      for (int i = 0; i < kChunk; ++i) {
+        s[first + i] = accurate_tanh(s[first + i] * scale_over_softcap);
+      }
     }
   }
 }

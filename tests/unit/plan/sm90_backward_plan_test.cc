@@ -101,7 +101,7 @@ TEST(Sm90Backward, PackedSequencesTakeTheRoomOfTheirRows) {
   EXPECT_EQ(plan.workspace.find(kStatisticParts)->bytes, 16u * (79 + 4) * 64 * 16);
 }
 
-// The tensor cores take lse and delta off in parts; with softcap threads load them in f32.
+// The tensor cores take lse and delta off in parts; with softcap threads load lse in f32.
 TEST(Sm90Backward, StatisticsLieAsTheMainKernelReadsThem) {
   ProblemDesc desc = dense(128, 1000);
   const BackwardPlan plan = plan_backward(AttentionProblem::make(desc), h200_spec());
@@ -109,9 +109,10 @@ TEST(Sm90Backward, StatisticsLieAsTheMainKernelReadsThem) {
   EXPECT_EQ(plan.workspace.find(kRowDelta), nullptr);
   desc.softcap = 30.0f;
   const BackwardPlan capped = plan_backward(AttentionProblem::make(desc), h200_spec());
-  EXPECT_EQ(capped.steps[kPreprocess].source.display_name, "bwd_preprocess_bf16");
-  EXPECT_EQ(capped.workspace.find(kStatisticParts), nullptr);
-  EXPECT_EQ(capped.workspace.find(kRowDelta)->bytes, 4u * 16 * 16 * 64 * 4);
+  EXPECT_EQ(capped.steps[kPreprocess].source.display_name, "bwd_preprocess_part_bf16");
+  EXPECT_EQ(capped.workspace.find(kRowDelta), nullptr);
+  EXPECT_EQ(capped.workspace.find(kStatisticParts)->bytes, 4u * 16 * 16 * 64 * 16);
+  EXPECT_EQ(capped.workspace.find(kNegLseLog2)->bytes, 4u * 16 * 16 * 64 * 4);
 }
 
 TEST(Sm90Backward, PrebuiltKernelsHoldEveryPlannedOne) {

@@ -81,17 +81,20 @@ TEST(Sm90Tuning, EveryHeadDimHasAKernelThatHoldsIt) {
   for (int64_t d = 8; d <= 256; d += 8) {
     for (int64_t dv = 8; dv <= 256; dv += 8) {
       for (const bool masked : {false, true}) {
-        const Sm90TuningRow* row = find_sm90_tuning(d, dv, masked, 0);
-        ASSERT_NE(row, nullptr) << d << " " << dv;
-        EXPECT_GE(row->head_dim, d);
-        EXPECT_GE(row->head_dim_v, dv);
-        EXPECT_EQ(row->masked, masked);
+        for (const bool softcap : {false, true}) {
+          const Sm90TuningRow* row = find_sm90_tuning(d, dv, masked, 0, softcap);
+          ASSERT_NE(row, nullptr) << d << " " << dv;
+          EXPECT_GE(row->head_dim, d);
+          EXPECT_GE(row->head_dim_v, dv);
+          EXPECT_EQ(row->masked, masked);
+          EXPECT_TRUE(!softcap || row->takes_softcap);
+        }
       }
     }
   }
-  EXPECT_EQ(find_sm90_tuning(192, 128, false, 0)->head_dim_v, 128);
-  EXPECT_EQ(find_sm90_tuning(192, 136, false, 0)->head_dim_v, 192);
-  EXPECT_EQ(find_sm90_tuning(264, 8, false, 0), nullptr);
+  EXPECT_EQ(find_sm90_tuning(192, 128, false, 0, false)->head_dim_v, 128);
+  EXPECT_EQ(find_sm90_tuning(192, 136, false, 0, false)->head_dim_v, 192);
+  EXPECT_EQ(find_sm90_tuning(264, 8, false, 0, false), nullptr);
 }
 
 TEST(Sm90Traits, SharedMemoryRegionsFollowEachOther) {

@@ -98,7 +98,7 @@ class Compute {
   __device__ void exponentiate(float (&r)[kChunk], uint32_t (&packed)[kChunk / 2],
                                ptx::Float2 scale, const ptx::Float2* neg_lse_log2,
                                bool may_be_near) const {
-    if constexpr (T.softcap) tanh_scores(r, p.scale_over_softcap, may_be_near);
+    if constexpr (T.softcap) tanh_scores(r, p.scale_over_softcap, p.near, may_be_near);
 #pragma unroll
     for (int j = 0; j < kChunk; j += 2) {
       const float t0 = r[j], t1 = r[j + 1];

@@ -134,7 +134,7 @@ class Softmax {
     const bool whole = !kMasked || is_whole(first_key, chunk);
     if constexpr (T.softcap) {
       const bool near =
-          whole && __all_sync(0xffffffffu, !exists || largest_of(s) <= p.cap.near_limit);
+          whole && __all_sync(0xffffffffu, !exists || largest_of(s) <= p.cap.near.limit);
       cap_scores(s, p.cap, near, whole);
     }
     if (!whole) {

@@ -39,20 +39,20 @@ struct BlockShare {
 };
 // Of section `of`, which the works of section `own` share.
 template <BwdTraits T>
-__device__ inline BlockShare share_of(const BwdParams& p, const Work& work, const Section& own,
+__device__ inline BlockShare share_of(const BwdParams& p, const WorkOf<T>& work, const Section& own,
                                       const Section& of) {
   const uint32_t blocks_of_head = p.group * num_query_blocks(p.sequences.seqlen_q);
   const uint32_t blocks = of.heads * blocks_of_head;
   const uint32_t works = works_of<T>(p, own);
   const uint32_t place = (work.index - own.first_head * num_key_blocks(p)) * num_parts(T) +
-                         (work.part == Part::kDv ? 1 : 0);
+                         (part_of(work) == Part::kDv ? 1 : 0);
   const uint32_t share = (blocks + works - 1) / works, begin = place * share;
   return {of.first_head * blocks_of_head, begin, min(begin + share, blocks)};
 }
 
 // A warp, for a work whether it has keys or not.
 template <BwdTraits T>
-__device__ inline void clear_share(const BwdParams& p, const Work& work) {
+__device__ inline void clear_share(const BwdParams& p, const WorkOf<T>& work) {
   if (p.workspace.cleared == nullptr) return;
   const Section own = section_of(p, work);
   const uint32_t section = own.number + kSectionsAhead;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/backward/sequence.cuh"
+#include "kernels/base/choice.h"
 #include "kernels/sm90/backward/traits.h"
 #include "kernels/tile/pipeline.cuh"
 
@@ -11,23 +12,29 @@ namespace fa4::sm90::bwd {
 // A CTA's block of keys of one head, and the visits to query blocks that see it: for each query
 // head of the group `rows.n_block_min` up to `rows.n_block_max` (block_of_visit).
 struct Work {
-  Part part;
   Sequence sequence;
   int head;     // of k and v, or a part of one's group (BwdParams::heads_kv)
   int kv_head;  // of k and v
   int n_block;
   BlockRange rows;
-  int steps;        // of all heads of the group; -1: there are no such keys
-  int first_block;  // in the workspace, of the first head's queries; below 2^31
-  // Steps of the CTA's works before this one: of those of its kind, and of the others.
-  uint32_t steps_before;
-  uint32_t steps_of_others;
-  uint32_t index;   // of all blocks of keys
-  uint32_t number;  // of the CTA's works before this one
+  int steps;              // of all heads of the group; -1: there are no such keys
+  int first_block;        // in the workspace, of the first head's queries; below 2^31
+  uint32_t steps_before;  // of the CTA's works of this kind before this one
+  uint32_t index;         // of all blocks of keys
+  uint32_t number;        // of the CTA's works before this one
 
   __device__ int first_key() const { return n_block * kKeys; }
   __device__ int part_of_group(const BwdParams& p) const { return head - kv_head * p.group_parts; }
 };
+struct WorkKind {
+  Part part;
+  uint32_t steps_of_others;  // as Work::steps_before, of the other kind's works
+};
+struct WorkWithPart : WorkKind, Work {};
+template <BwdTraits T>
+using WorkOf = Choice<works_have_parts(T), WorkWithPart, Work>;
+__device__ inline Part part_of(const Work&) { return Part::kAll; }
+__device__ inline Part part_of(const WorkWithPart& work) { return work.part; }
 
 // A step of a work: a visit for a head of the group.
 struct Step {
@@ -56,10 +63,9 @@ __device__ inline uint32_t num_key_blocks(const BwdParams& p) {
 // The `index`th of all works, written to shared memory part by part: the thread has few registers.
 // False: there is none.
 template <BwdTraits T>
-__device__ inline bool find_work(const BwdParams& p, uint32_t index, Work* work) {
+__device__ inline bool find_work(const BwdParams& p, uint32_t index, WorkOf<T>* work) {
   work->steps = -1;
-  work->part = Part::kAll;
-  if constexpr (T.split) work->part = take_part(index);
+  if constexpr (works_have_parts(T)) work->part = T.split ? take_part(index) : Part::kAll;
   const uint32_t blocks = num_key_blocks(p);
   if (index >= num_key_heads(p) * blocks) return false;
   const BlockOfKeys at = block_of_keys(p.order, index, p.sequences.batch, p.heads_kv, blocks);
@@ -91,8 +97,9 @@ struct Context {
   const BwdParams& params;
   unsigned char* smem;
 
-  __device__ Work& work(int slot) const {
-    return *reinterpret_cast<Work*>(smem + kSmem.work + slot * kWorkBytes);
+  __device__ WorkOf<T>& work(int slot) const {
+    static_assert(sizeof(WorkOf<T>) == work_bytes(T));
+    return *reinterpret_cast<WorkOf<T>*>(smem + kSmem.work + slot * work_bytes(T));
   }
   __device__ ptx::SmemAddr smem_address(int offset) const { return ptx::smem_addr(smem) + offset; }
   __device__ ptx::SmemAddr barrier(int kind, int stage = 0) const {
@@ -115,8 +122,6 @@ struct Context {
   __device__ static int dout_place(int stage) { return kSmem.dout + stage * dout_bytes(T); }
 };
 
-static_assert(sizeof(Work) == kWorkBytes);
-
 template <BwdTraits T>
 using KState = PipelineState<T.k_stages>;
 using VState = PipelineState<1>;
@@ -128,7 +133,7 @@ class WorkReader {
  public:
   __device__ explicit WorkReader(const Context<T>& context) : c_(context) {}
 
-  __device__ const Work& wait() const {
+  __device__ const WorkOf<T>& wait() const {
     c_.pipeline(kWorkFull).consumer_wait(slot_);
     return c_.work(slot_.stage());
   }

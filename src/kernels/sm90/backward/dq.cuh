@@ -21,11 +21,11 @@ class DqProduct {
     WorkReader<T> works(c);
 #pragma unroll 1
     for (;;) {
-      const Work& work = works.wait();
+      const auto& work = works.wait();
       if (work.steps < 0) return;
       const Pipeline keys = c.pipeline(kKFull);
       keys.consumer_wait(works.k());
-      if (work.part != Part::kDv) {
+      if (part_of(work) != Part::kDv) {
         visit(ds.count + work.steps * q_blocks(T), c.kSmem.k + works.k().stage() * k_bytes(T));
       }
       if (lane == 0) keys.consumer_release(works.k());

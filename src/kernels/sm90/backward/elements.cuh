@@ -17,11 +17,13 @@ struct Elements {
   using Scores = typename Shape::Scores;
   static constexpr int kMmaK = Shape::kMmaK, kSteps = Shape::kSteps;
 
-  // Of the first steps; the others' are loaded in their places. dk of 192 columns or more, P in
-  // f32 and dP leave no room for more than one.
+  // -lse log2(e) of a step's columns, where threads take it off: of its first steps of products,
+  // the others' are loaded in their places. With more of them ptxas lacks the registers to have
+  // several scores' tanh under way; dk of 192 columns or more, P in f32 and dP leave room for one.
+  // Works for dv give their place away before they exponentiate, and so hold all.
   static constexpr bool kIsCrowded = kPart == Part::kDkAndDq && T.head_dim >= 192;
-  static constexpr int kHeldSteps = kIsCrowded ? 1 : kSteps < 4 ? kSteps : 4;
-  using Statistics = float4[kHeldSteps];
+  static constexpr int kHeldSteps = kPart == Part::kDv ? kSteps : kIsCrowded ? 1 : 2;
+  using Lse = float4[kHeldSteps];
   // With softcap P (1 - tanh²), which takes the place of P in dS; without it nothing. Rounded here
   // and again as dS, it would break the accuracy bounds of f16 in narrow heads; wide heads have
   // registers for rounded pairs only, and more columns to average over.
@@ -33,11 +35,13 @@ struct Elements {
   int warpgroup;
   int lane;  // in the warpgroup
 
-  // Of a stage; nothing where the tensor cores take them off.
-  __device__ void load_lse(Statistics& x, int stage) const {
-    load_statistics(x, stage, kNegLseLog2);
+  // Of a stage; nothing where the tensor cores take it off.
+  __device__ void load_lse(Lse& x, int stage) const {
+    if constexpr (!multiplies_lse(T)) {
+#pragma unroll
+      for (int i = 0; i < kHeldSteps; ++i) x[i] = lse_of(stage)[4 * i];
+    }
   }
-  __device__ void load_delta(Statistics& x, int stage) const { load_statistics(x, stage, kDelta); }
 
   // With softcap S becomes tanh(S scale / softcap), of which softcap is the scale then.
   // `near`: all of the work's were small beside it so far; for that split works lack a register.
@@ -45,19 +49,19 @@ struct Elements {
   __device__ void cap(Scores& rS, bool& near, bool is_masked) const {
     if constexpr (!T.softcap) return;
     bool own = !is_masked && (kPart != Part::kAll || near);
-    tanh_scores(rS, c.params.scale_over_softcap, own);
+    tanh_scores(rS, c.params.scale_over_softcap, c.params.near, own);
     if (kPart == Part::kAll && !is_masked) near = own;
   }
 
   // P rounded, for dV. The accumulator layout of two 8-column groups is the A operand of one step
   // of 16 columns.
   template <Half kHalf, class FactorsOf>
-  __device__ void probabilities(const Scores& rS, Statistics& rStats, int stage, Operand& rP,
+  __device__ void probabilities(const Scores& rS, Lse& rLse, int stage, Operand& rP,
                                 FactorsOf& rFactors) const {
-    for_each_step<kHalf>(rStats, stage, kNegLseLog2, [&](int step, const float4& offsets) {
+    for_each_step<kHalf>(rLse, stage, [&](int step, const float4& offsets) {
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        const float2 offset = statistic(offsets, j);
+        const float2 offset = offset_of(offsets, j);
         const Probability a = probability(rS[8 * step + 2 * j], offset.x);
         const Probability b = probability(rS[8 * step + 2 * j + 1], offset.y);
         rP[step][j] = pack<T.element>(a.p, b.p);
@@ -67,11 +71,11 @@ struct Elements {
   }
 
   // What dS is a multiple of, P times the slope, in the place of S.
-  __device__ void factors_in_place(Scores& rS, Statistics& rStats, int stage) const {
-    for_each_step<kBoth>(rStats, stage, kNegLseLog2, [&](int step, const float4& offsets) {
+  __device__ void factors_in_place(Scores& rS, Lse& rLse, int stage) const {
+    for_each_step<kBoth>(rLse, stage, [&](int step, const float4& offsets) {
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
-        const float2 offset = statistic(offsets, j / 2);
+        const float2 offset = offset_of(offsets, j / 2);
         float& s = rS[8 * step + j];
         const Probability x = probability(s, j % 2 == 0 ? offset.x : offset.y);
         s = T.softcap ? x.p * x.slope : x.p;
@@ -114,52 +118,43 @@ struct Elements {
     for (int r = 0; r < 2; ++r) mask_columns(p, r, 0, visible[r], 0.0f);
   }
 
-  // dS = P (dP - delta), rounded; `factors(step, pair)` has P, with softcap times its slope. dS may
-  // take its place.
+  // dS = P (dP - delta), rounded, of which the products have made the difference; `factors(step,
+  // pair)` has P, with softcap times its slope. dS may take its place.
   template <Half kHalf, class FactorsOf>
-  __device__ void score_gradients(Operand& rDS, const Scores& rDP, Statistics& rStats, int stage,
-                                  FactorsOf factors) const {
-    for_each_step<kHalf>(rStats, stage, kDelta, [&](int step, const float4& deltas) {
+  __device__ void score_gradients(Operand& rDS, const Scores& rDP, FactorsOf factors) const {
+#pragma unroll
+    for (int step = Shape::begin(kHalf); step < Shape::end(kHalf); ++step) {
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        const float2 delta = statistic(deltas, j), factor = factors(step, j);
+        const float2 factor = factors(step, j);
         const float dp0 = rDP[8 * step + 2 * j], dp1 = rDP[8 * step + 2 * j + 1];
-        rDS[step][j] = pack<T.element>(factor.x * (dp0 - delta.x), factor.y * (dp1 - delta.y));
+        rDS[step][j] = pack<T.element>(factor.x * dp0, factor.y * dp1);
       }
-    });
+    }
   }
 
  private:
-  // -lse log2(e) or delta of this thread's columns: of each 16 those of fragment_place.
-  enum StatisticArray { kNegLseLog2, kDelta };
-  __device__ const float4* statistics(int stage, StatisticArray kind) const {
-    return reinterpret_cast<const float4*>(
-               c.smem + c.kSmem.stats + stage * stage_statistics_bytes(T) + kind * stat_bytes(T)) +
+  // -lse log2(e) of this thread's columns: of each 16 those of fragment_place.
+  __device__ const float4* lse_of(int stage) const {
+    return reinterpret_cast<const float4*>(c.smem + c.kSmem.stats +
+                                           stage * stage_statistics_bytes(T) + parts_bytes(T)) +
            lane % 4;
   }
-  __device__ void load_statistics(Statistics& x, int stage, StatisticArray kind) const {
-    if constexpr (!multiplies_statistics(T)) {
-#pragma unroll
-      for (int i = 0; i < kHeldSteps; ++i) x[i] = statistics(stage, kind)[4 * i];
-    }
-  }
-  // Calls visit(i, statistic of step i) for every step of 16 columns.
+  // Calls visit(i, what exponents of step i have added) for every step of 16 columns.
   template <Half kHalf, class Visit>
-  __device__ void for_each_step(Statistics& x, int stage, StatisticArray kind, Visit visit) const {
+  __device__ void for_each_step(Lse& x, int stage, Visit visit) const {
 #pragma unroll
     for (int i = Shape::begin(kHalf); i < Shape::end(kHalf); ++i) {
-      if constexpr (multiplies_statistics(T)) {
+      if constexpr (multiplies_lse(T)) {
         visit(i, float4{});
       } else {
         visit(i, x[i % kHeldSteps]);
-        if (i + kHeldSteps < kSteps) {
-          x[i % kHeldSteps] = statistics(stage, kind)[4 * (i + kHeldSteps)];
-        }
+        if (i + kHeldSteps < kSteps) x[i % kHeldSteps] = lse_of(stage)[4 * (i + kHeldSteps)];
       }
     }
   }
   // Of the pair j of an operand's step.
-  __device__ static float2 statistic(const float4& x, int j) {
+  __device__ static float2 offset_of(const float4& x, int j) {
     return j < 2 ? float2{x.x, x.y} : float2{x.z, x.w};
   }
 

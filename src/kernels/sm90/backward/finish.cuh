@@ -28,7 +28,7 @@ class Finisher {
   __device__ explicit Finisher(const Context<T>& context) : c(context), p(context.params) {}
 
   // The share of a work; whether it has any.
-  __device__ bool run(const Work& work) {
+  __device__ bool run(const WorkOf<T>& work) {
     if (p.workspace.ended == nullptr) return false;
     const Section own = section_of(p, work);
     if (own.number < static_cast<uint32_t>(p.order.finish_behind)) return false;

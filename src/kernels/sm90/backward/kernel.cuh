@@ -35,7 +35,7 @@
 // next one come while dk and dv are stored. Head dimensions whose dk and dv do not fit the
 // registers together are split: works for dk and dq, and works for dv, which need neither V nor dS.
 // lse and delta are taken off S and dP by products of one step (statistics.cuh); with softcap
-// threads load them, delta with dO.
+// threads take lse off, once S is tanh.
 #pragma once
 
 #include "kernels/sm90/backward/dq.cuh"
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(sm90::bwd::kNumThreads, 1)
   const Context<T> context{params, smem};
   ptx::griddepcontrol_wait();
   if (threadIdx.x == 0) initialise_barriers(context.kBarriers, context.barrier(0));
-  if constexpr (multiplies_statistics(T)) StatisticProduct<T>(context).write_factors();
+  StatisticProduct<T>(context).write_factors();
   __syncthreads();
 
   const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / kWarpgroupThreads, 0);

@@ -17,7 +17,7 @@ class Loader {
     WorkReader<T> works(c);
 #pragma unroll 1
     for (;;) {
-      const Work& work = works.wait();
+      const auto& work = works.wait();
       if (work.steps < 0) break;
       load_work(work, works.v());
       __syncwarp();
@@ -60,8 +60,8 @@ class Loader {
   }
 
   // Addresses are computed before a wait, so that a load begins when its stage is free.
-  __device__ void load_work(const Work& w, VState v) {
-    const bool of_dv = T.split && w.part == Part::kDv;
+  __device__ void load_work(const WorkOf<T>& w, VState v) {
+    const bool of_dv = T.split && part_of(w) == Part::kDv;
     const Sequence& s = w.sequence;
     const bool packed_q = p.sequences.cu_seqlens_q != nullptr;
     const bool clears_q = packed_q || p.sequences.seqused_q != nullptr;
@@ -72,35 +72,29 @@ class Loader {
       const int rows = clears_q ? s.seqlen_q - m * T.q_rows : T.q_rows;
       const int row = s.offset_q + m * T.q_rows, batch_q = packed_q ? 0 : s.batch;
       const int first = m * q_blocks(T), last = num_query_blocks(s.seqlen_q) - 1;
-      // The step's part of an array with a statistic of each row of the workspace.
-      const int64_t block = w.first_block + step.head * p.workspace.head_blocks + first;
-      const auto statistic = [&](const auto* of_rows, int stage, int offset) {
-        return StatisticSource{of_rows + block * kQueryRows, last - first,
-                               c.kSmem.stats + stage * stage_statistics_bytes(T) + offset};
-      };
+      const int64_t first_row =
+          (w.first_block + step.head * p.workspace.head_blocks + first) * kQueryRows;
       // The first steps of a work come where the other kind's may still be read.
-      const bool comes_first = T.split && steps - w.steps_before < kMostStages;
+      [[maybe_unused]] const bool comes_first = steps - w.steps_before < kMostStages;
       const Ring q = q_ring(of_dv, steps);
-      StatisticSource with_q, with_dout;
-      if constexpr (multiplies_statistics(T)) {
-        with_q = statistic(p.workspace.statistics, q.stage, 0);
-      } else {
-        with_q = statistic(p.workspace.neg_lse_log2, q.stage, 0);
+      const StatisticSource statistics{
+          p.workspace.statistics + first_row,
+          multiplies_lse(T) ? nullptr : p.workspace.neg_lse_log2 + first_row, last - first,
+          c.kSmem.stats + q.stage * stage_statistics_bytes(T)};
+      if constexpr (T.split) {
+        if (comes_first) wait_for_place(q, q_ring(!of_dv, w.steps_of_others), v);
       }
-      if (comes_first) wait_for_place(q, q_ring(!of_dv, w.steps_of_others), v);
       q.acquire();
       tiles.template load<T.q_rows, T.head_dim>({&p.maps.q, head, row, batch_q}, c.q_place(q.stage),
-                                                q.full(), rows, with_q);
+                                                q.full(), rows, statistics);
       const Ring dout = dout_ring(of_dv, steps);
-      if constexpr (!multiplies_statistics(T)) {
-        with_dout = statistic(p.workspace.delta, dout.stage, stat_bytes(T));
+      if constexpr (T.split) {
+        if (comes_first) wait_for_place(dout, dout_ring(!of_dv, w.steps_of_others), v);
       }
-      if (comes_first) wait_for_place(dout, dout_ring(!of_dv, w.steps_of_others), v);
       dout.acquire();
       const TensorMap* map_of_dout = p.inputs.dout.data == nullptr ? nullptr : &p.maps.dout;
       tiles.template load<T.q_rows, T.head_dim_v>({map_of_dout, head, row, batch_q},
-                                                  c.dout_place(dout.stage), dout.full(), rows,
-                                                  with_dout);
+                                                  c.dout_place(dout.stage), dout.full(), rows);
       step.advance(w, p);
     }
     // A parity tells a phase from the next one only: every work's is waited for, not those alone

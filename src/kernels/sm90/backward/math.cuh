@@ -32,12 +32,12 @@ class Math {
     go_to(rows.n_block_min);
     Scores rS;
     if constexpr (kInHalves) clear(rS);  // dP and S are added to it, as far as ptxas knows
-    Statistics rStats;
+    Lse rLse;
     c.pipeline(kKFull).consumer_wait(k);
     wait_for_q(rings);
     products.load_keys(rK);
     products.issue_scores(rS, rK, rings);
-    elements.load_lse(rStats, rings.q().stage());
+    elements.load_lse(rLse, rings.q().stage());
     ptx::wgmma_wait_group<0>();
     ptx::fence_registers(rS);
     if constexpr (kPart == Part::kDkAndDq) c.pipeline(kVFull).consumer_wait(v);
@@ -47,11 +47,11 @@ class Math {
     // them.
 #pragma unroll 1
     for (int steps = work.steps;; --steps) {
-      begin_step(rS, rStats, rY);
+      begin_step(rS, rLse, rY);
       if (steps == 1) break;
-      end_step<false>(rS, rStats, rY);
+      end_step<false>(rS, rLse, rY);
     }
-    end_step<true>(rS, rStats, rY);
+    end_step<true>(rS, rLse, rY);
     ptx::wgmma_wait_group<0>();
   }
 
@@ -63,37 +63,35 @@ class Math {
   static constexpr int kMmaK = Shape::kMmaK, kSteps = Shape::kSteps;
   static constexpr bool kInHalves = Shape::kInHalves;
   using Arithmetic = Elements<T, kPart>;
-  using Statistics = typename Arithmetic::Statistics;
-  // The work's visits to blocks of queries: a copy, where registers have room for one.
-  using Visits = Choice<T.softcap, const BlockRange&, BlockRange>;
+  using Lse = typename Arithmetic::Lse;
   using Visible = typename Arithmetic::Visible;
   using Factors = typename Arithmetic::Factors;
   using None = typename Arithmetic::None;
 
   // A step is from its scores to those of the next one, in two pieces: the first ends with dS, or
   // P, as the operand of the second one's products. The last step has no next one.
-  __device__ void begin_step(Scores& rS, Statistics& rStats, Operand& rY) {
+  __device__ void begin_step(Scores& rS, Lse& rLse, Operand& rY) {
     if constexpr (kPart == Part::kDv) {
-      begin_for_dv(rS, rStats, rY);
+      begin_for_dv(rS, rLse, rY);
     } else if constexpr (kPart == Part::kDkAndDq) {
-      begin_for_dk_and_dq(rS, rStats, rY);
+      begin_for_dk_and_dq(rS, rLse, rY);
     } else if constexpr (kInHalves) {
-      begin_in_halves(rS, rStats, rY);
+      begin_in_halves(rS, rLse, rY);
     } else {
-      begin(rS, rStats, rY);
+      begin(rS, rLse, rY);
     }
   }
   template <bool kIsLast>
-  __device__ void end_step(Scores& rS, Statistics& rStats, const Operand& rY) {
+  __device__ void end_step(Scores& rS, Lse& rLse, const Operand& rY) {
     const Rings<T, kPart> next{rings.steps + 1};
     if constexpr (kPart == Part::kDv) {
-      end_for_dv<kIsLast>(rS, rStats, rY, next);
+      end_for_dv<kIsLast>(rS, rLse, rY, next);
     } else if constexpr (kPart == Part::kDkAndDq) {
-      end_for_dk_and_dq<kIsLast>(rS, rStats, rY, next);
+      end_for_dk_and_dq<kIsLast>(rS, rLse, rY, next);
     } else if constexpr (kInHalves) {
-      end_in_halves<kIsLast>(rS, rStats, rY, next);
+      end_in_halves<kIsLast>(rS, rLse, rY, next);
     } else {
-      end<kIsLast>(rS, rStats, rY, next);
+      end<kIsLast>(rS, rLse, rY, next);
     }
     rings = next;
   }
@@ -101,12 +99,12 @@ class Math {
   // What the next block is, and with softcap its lse, is read from shared memory while products
   // run. These have copies of P and dS, which the thread reads meanwhile (ptxas gives a value and
   // its copy one register). `rY`: P, then dS.
-  __device__ void begin(Scores& rS, Statistics& rStats, Operand& rY) {
-    const int q_stage = rings.q().stage(), dout_stage = rings.dout().stage();
+  __device__ void begin(Scores& rS, Lse& rLse, Operand& rY) {
+    const int q_stage = rings.q().stage();
     Scores rDP;
     Factors rFactors;
     elements.cap(rS, near, is_masked);
-    elements.template probabilities<kBoth>(rS, rStats, q_stage, rY, rFactors);
+    elements.template probabilities<kBoth>(rS, rLse, q_stage, rY, rFactors);
     Visible visible;
     if (is_masked) {
       elements.find_visible(visible, work, m());
@@ -119,24 +117,19 @@ class Math {
     ptx::wgmma_wait_group<0>();
     ptx::fence_registers(rDP);
     if constexpr (T.softcap) {
-      // Registers hold no delta beside P, its product with the slope and dP.
-      elements.load_delta(rStats, dout_stage);
-      elements.template score_gradients<kBoth>(rY, rDP, rStats, dout_stage,
-                                               Arithmetic::pairs_of(rFactors));
+      elements.template score_gradients<kBoth>(rY, rDP, Arithmetic::pairs_of(rFactors));
     } else {
-      elements.template score_gradients<kBoth>(rY, rDP, rStats, dout_stage,
-                                               Arithmetic::pairs_of(rY));
+      elements.template score_gradients<kBoth>(rY, rDP, Arithmetic::pairs_of(rY));
     }
     if (is_masked) elements.template hide<kBoth>(rY, visible);
   }
   template <bool kIsLast>
-  __device__ void end(Scores& rS, Statistics& rStats, const Operand& rY,
-                      const Rings<T, kPart>& next) {
+  __device__ void end(Scores& rS, Lse& rLse, const Operand& rY, const Rings<T, kPart>& next) {
     products.template issue_dk<kBoth>(rDK, rY, rings);
     store_ds<kBoth>(rY);
     announce_ds();
     issue_next_scores<kIsLast>(rS, next);
-    look_ahead<kIsLast>(rStats, next);
+    look_ahead<kIsLast>(rLse, next);
     ptx::wgmma_wait_group<0>();
     release_dout();
     release_q(rings);
@@ -155,12 +148,12 @@ class Math {
   //
   // dP takes the registers of S. dS is stored at once, while the queue of shared memory is short,
   // and announced when its second half is there.
-  __device__ void begin_in_halves(Scores& rX, Statistics& rStats, Operand& rY) {
-    const int q_stage = rings.q().stage(), dout_stage = rings.dout().stage();
+  __device__ void begin_in_halves(Scores& rX, Lse& rLse, Operand& rY) {
+    const int q_stage = rings.q().stage();
     None none;
     Visible visible;
     elements.cap(rX, near, is_masked);
-    elements.template probabilities<kFirst>(rX, rStats, q_stage, rY, none);
+    elements.template probabilities<kFirst>(rX, rLse, q_stage, rY, none);
     if (is_masked) {
       elements.find_visible(visible, work, m());
       elements.template hide<kFirst>(rY, visible);
@@ -169,29 +162,28 @@ class Math {
     products.template issue_dv<kFirst>(rDV, rY, rings);
     ptx::wgmma_wait_group<1>();
     if (rings.steps > 0) release_q({rings.steps - 1});  // of the step before this one
-    elements.template probabilities<kSecond>(rX, rStats, q_stage, rY, none);
+    elements.template probabilities<kSecond>(rX, rLse, q_stage, rY, none);
     if (is_masked) elements.template hide<kSecond>(rY, visible);
     wait_for_v();
     products.issue_dp(rX, rings);
     products.template issue_dv<kSecond>(rDV, rY, rings);
     ptx::wgmma_wait_group<1>();
     ptx::fence_registers(rX);
-    elements.template score_gradients<kFirst>(rY, rX, rStats, dout_stage, Arithmetic::pairs_of(rY));
+    elements.template score_gradients<kFirst>(rY, rX, Arithmetic::pairs_of(rY));
     if (is_masked) elements.template hide<kFirst>(rY, visible);
     products.template issue_dk<kFirst>(rDK, rY, rings);
     store_ds<kFirst>(rY);
     ptx::wgmma_wait_group<1>();
-    elements.template score_gradients<kSecond>(rY, rX, rStats, dout_stage,
-                                               Arithmetic::pairs_of(rY));
+    elements.template score_gradients<kSecond>(rY, rX, Arithmetic::pairs_of(rY));
     if (is_masked) elements.template hide<kSecond>(rY, visible);
     release_dout();
   }
   template <bool kIsLast>
-  __device__ void end_in_halves(Scores& rX, Statistics& rStats, const Operand& rY,
+  __device__ void end_in_halves(Scores& rX, Lse& rLse, const Operand& rY,
                                 const Rings<T, kPart>& next) {
     issue_next_scores<kIsLast>(rX, next);
     store_ds<kSecond>(rY);
-    look_ahead<kIsLast>(rStats, next);
+    look_ahead<kIsLast>(rLse, next);
     products.template issue_dk<kSecond>(rDK, rY, rings);
     announce_ds();
     if constexpr (!kIsLast) {
@@ -204,11 +196,11 @@ class Math {
   // product reads it. That the mask may change P keeps ptxas from computing it behind dP, for whose
   // registers and those of S at once there is no room. dK comes before the next S, so that the Q
   // behind the next one comes sooner, and the next one is waited for while dK runs.
-  __device__ void begin_for_dk_and_dq(Scores& rS, Statistics& rStats, Operand& rDS) {
-    const int q_stage = rings.q().stage(), dout_stage = rings.dout().stage();
+  __device__ void begin_for_dk_and_dq(Scores& rS, Lse& rLse, Operand& rDS) {
+    const int q_stage = rings.q().stage();
     Scores rDP;
     elements.cap(rS, near, is_masked);
-    elements.factors_in_place(rS, rStats, q_stage);
+    elements.factors_in_place(rS, rLse, q_stage);
     Visible visible;
     if (is_masked) {
       elements.find_visible(visible, work, m());
@@ -216,36 +208,33 @@ class Math {
     }
     wait_for_dout();
     products.issue_dp(rDP, rings);
-    if constexpr (!Arithmetic::kIsCrowded) elements.load_delta(rStats, dout_stage);
     ptx::wgmma_wait_group<0>();
     ptx::fence_registers(rDP);
-    if constexpr (Arithmetic::kIsCrowded) elements.load_delta(rStats, dout_stage);
-    elements.template score_gradients<kBoth>(rDS, rDP, rStats, dout_stage,
-                                             Arithmetic::pairs_of(rS));
+    elements.template score_gradients<kBoth>(rDS, rDP, Arithmetic::pairs_of(rS));
     if (is_masked) elements.template hide<kBoth>(rDS, visible);
     store_ds<kBoth>(rDS);
     announce_ds();
     release_dout();
   }
   template <bool kIsLast>
-  __device__ void end_for_dk_and_dq(Scores& rS, Statistics& rStats, const Operand& rDS,
+  __device__ void end_for_dk_and_dq(Scores& rS, Lse& rLse, const Operand& rDS,
                                     const Rings<T, kPart>& next) {
     products.template issue_dk<kBoth>(rDK, rDS, rings);
     if constexpr (T.stages == 1) give_q_away<0>();
     issue_next_scores<kIsLast>(rS, next);
-    look_ahead<kIsLast>(rStats, next);
+    look_ahead<kIsLast>(rLse, next);
     if constexpr (T.stages > 1) give_q_away<kIsLast ? 0 : 1>();
     ptx::wgmma_wait_group<0>();
     if constexpr (!kIsLast) ptx::fence_registers(rS);
   }
 
   // The same where dv is all that is computed: Q is free when its scores are there.
-  __device__ void begin_for_dv(Scores& rS, Statistics& rStats, Operand& rP) {
+  __device__ void begin_for_dv(Scores& rS, Lse& rLse, Operand& rP) {
     None none;
     __syncwarp();  // every lane has read its lse, which came with Q
     release_q(rings);
     elements.cap(rS, near, is_masked);
-    elements.template probabilities<kBoth>(rS, rStats, rings.q().stage(), rP, none);
+    elements.template probabilities<kBoth>(rS, rLse, rings.q().stage(), rP, none);
     if (is_masked) {
       Visible visible;
       elements.find_visible(visible, work, m());
@@ -253,12 +242,12 @@ class Math {
     }
   }
   template <bool kIsLast>
-  __device__ void end_for_dv(Scores& rS, Statistics& rStats, const Operand& rP,
+  __device__ void end_for_dv(Scores& rS, Lse& rLse, const Operand& rP,
                              const Rings<T, kPart>& next) {
     issue_next_scores<kIsLast>(rS, next);
     wait_for_dout();
     products.template issue_dv<kBoth>(rDV, rP, rings);
-    look_ahead<kIsLast>(rStats, next);
+    look_ahead<kIsLast>(rLse, next);
     ptx::wgmma_wait_group<0>();
     if constexpr (!kIsLast) ptx::fence_registers(rS);
     release_dout();
@@ -280,9 +269,9 @@ class Math {
   }
   // What the next step needs of shared memory.
   template <bool kIsLast>
-  __device__ void look_ahead(Statistics& rStats, const Rings<T, kPart>& next) {
+  __device__ void look_ahead(Lse& rLse, const Rings<T, kPart>& next) {
     if constexpr (!kIsLast) {
-      elements.load_lse(rStats, next.q().stage());
+      elements.load_lse(rLse, next.q().stage());
       go_to_next();
     }
   }
@@ -357,7 +346,7 @@ class Math {
 
   const Context<T>& c;
   const Work& work;
-  const Visits rows;
+  const BlockRange rows;  // the work's: a copy, which ptxas keeps in uniform registers
   const int warpgroup;
   const Products<T, kPart> products;
   const int lane;  // in the warpgroup
@@ -392,7 +381,7 @@ __device__ inline void math(const Context<T>& c, int warpgroup) {
   WorkReader<T> works(c);
 #pragma unroll 1
   for (;;) {
-    const Work& work = works.wait();
+    const auto& work = works.wait();
     if (work.steps < 0) return;
     if (work.steps == 0) {
       GradientStore<T>{c, work, warpgroup, lane, c.kSmem.v}.store_zeros();
@@ -400,7 +389,7 @@ __device__ inline void math(const Context<T>& c, int warpgroup) {
       pass(c.pipeline(kVFull), works.v());
     } else {
       HeldSums<T> sums;
-      if (!T.split || work.part != Part::kDv) {
+      if (!T.split || part_of(work) != Part::kDv) {
         Math<T, part_with_dk(T)>(c, work, warpgroup, works.k(), works.v(), sums).run();
       } else if constexpr (T.split) {
         Math<T, Part::kDv>(c, work, warpgroup, works.k(), works.v(), sums).run();

@@ -69,11 +69,12 @@ struct Products {
     if constexpr (holds_keys(T)) {
       issue_held(rS, rK, q, stage);
     } else {
-      issue_product<T.head_dim, Statistic::kLse>(rS, k, q, stage);
+      issue_product<T.head_dim, Statistic::kLse, multiplies_lse(T)>(rS, k, q, stage);
     }
   }
   __device__ void issue_dp(Scores& rDP, const Rings<T, kPart>& of) const {
-    issue_product<T.head_dim_v, Statistic::kDelta>(rDP, c.kSmem.v, dout_place(of), of.q().stage());
+    issue_product<T.head_dim_v, Statistic::kDelta, true>(rDP, c.kSmem.v, dout_place(of),
+                                                         of.q().stage());
   }
 
   template <Half kHalf>
@@ -93,8 +94,8 @@ struct Products {
   }
 
   // Sᵀ = K Qᵀ and dPᵀ = V dOᵀ: 64 keys x q_rows queries. Of a slab, A has kKeys rows and B q_rows.
-  // `stage`: of the statistics.
-  template <int kHeadDim, Statistic kStatistic>
+  // They begin as a statistic of a stage, or as zeros.
+  template <int kHeadDim, Statistic kStatistic, bool kHasStatistic>
   __device__ void issue_product(Scores& d, int a, int b, int stage) const {
     using Descriptor = WgmmaDescriptor<slab_columns(kHeadDim)>;
     using Wgmma = ptx::WgmmaStep<T.q_rows, T.element>;
@@ -104,14 +105,14 @@ struct Products {
         Descriptor::k_major(c.smem_address(a + warpgroup * kWarpgroupKeys * kRowBytes));
     const uint32_t b_lo = Descriptor::k_major(c.smem_address(b));
     ptx::wgmma_fence();
-    if constexpr (multiplies_statistics(T)) {
+    if constexpr (kHasStatistic) {
       StatisticProduct<T>(c).template start<kStatistic>(d, stage);
     }
 #pragma unroll
     for (int slab = 0; slab < num_slabs(kHeadDim); ++slab) {
       const uint64_t a_slab = Descriptor::descriptor_at(a_lo, slab * kKeys * kRowBytes);
       const uint64_t b_slab = Descriptor::descriptor_at(b_lo, slab * T.q_rows * kRowBytes);
-      if (slab == 0 && !multiplies_statistics(T)) {
+      if (slab == 0 && !kHasStatistic) {
         Wgmma::template start<kAtOnce>(d, a_slab, b_slab);
       } else {
         Wgmma::template run<kAtOnce>(d, a_slab, b_slab);

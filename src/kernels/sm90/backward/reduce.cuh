@@ -21,9 +21,9 @@ class Reducer {
     WorkReader<T> works(c);
 #pragma unroll 1
     for (;;) {
-      const Work& work = works.wait();
+      const auto& work = works.wait();
       if (work.steps < 0) return;
-      const bool has_dq = work.part != Part::kDv && c.params.workspace.dq != nullptr;
+      const bool has_dq = part_of(work) != Part::kDv && c.params.workspace.dq != nullptr;
       if (work.steps > 0 && has_dq) {
         wait_for_zeros<T>(c.params, work);
         visit(work);

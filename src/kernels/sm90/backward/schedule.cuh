@@ -25,7 +25,7 @@ class Scheduler {
     for (;;) {
       wait(c.barrier(kWorkWanted), (slot.count + 1) & 1);
       c.pipeline(kWorkFull).producer_acquire(slot);
-      Work* work = &c.work(slot.stage());
+      WorkOf<T>* work = &c.work(slot.stage());
       const bool is_end = !take(work);
       // Blocks that their sequences do not have are nobody's work, but for what they clear.
       const bool is_wanted = work->steps >= 0;
@@ -44,14 +44,14 @@ class Scheduler {
 
  private:
   // The next one; false: there is none.
-  __device__ bool take(Work* work) {
+  __device__ bool take(WorkOf<T>* work) {
     int is_there = 0;
     if (threadIdx.x % 32 == 0) is_there = find_work<T>(p, take_index(), work);
     __syncwarp();
     return __shfl_sync(0xffffffffu, is_there, 0) != 0;
   }
 
-  __device__ void publish(Work* work) {
+  __device__ void publish(WorkOf<T>* work) {
     if (threadIdx.x % 32 == 0) {
       count(work);
       ptx::mbarrier_arrive(c.barrier(kWorkFull, slot.stage()));
@@ -59,24 +59,24 @@ class Scheduler {
     __syncwarp();
   }
 
-  __device__ void load_keys(const Work& work) {
+  __device__ void load_keys(const WorkOf<T>& work) {
     const KState<T> k{slot.count};
     c.pipeline(kKFull).producer_acquire(k);
     load<T.head_dim>(work, p.maps.k, c.kSmem.k + k.stage() * k_bytes(T),
                      c.barrier(kKFull, k.stage()));
     c.pipeline(kVFull).producer_acquire(VState{slot.count});
-    if (T.split && work.part == Part::kDv) {
+    if (T.split && part_of(work) == Part::kDv) {
       arrive(c.barrier(kVFull));  // Q and dO may come there
     } else {
       load<T.head_dim_v>(work, p.maps.v, c.kSmem.v, c.barrier(kVFull));
     }
   }
 
-  __device__ void count(Work* work) {
+  __device__ void count(WorkOf<T>* work) {
     work->number = slot.count;
-    const bool of_dv = T.split && work->part == Part::kDv;
+    const bool of_dv = T.split && part_of(*work) == Part::kDv;
     work->steps_before = of_dv ? steps_of_dv : steps_with_dk;
-    work->steps_of_others = of_dv ? steps_with_dk : steps_of_dv;
+    if constexpr (T.split) work->steps_of_others = of_dv ? steps_with_dk : steps_of_dv;
     (of_dv ? steps_of_dv : steps_with_dk) += work->steps;
   }
 

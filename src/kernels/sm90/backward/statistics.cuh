@@ -18,14 +18,14 @@ class StatisticProduct {
   __device__ explicit StatisticProduct(const Context<T>& context) : c(context) {}
 
   // The first operand's rows are all alike, so that eight stand for any number: nonzero where a
-  // row's parts of lse are or, in the second eight, those of delta. A step contracts over sixteen
-  // columns, which are a row's eight twice: so the factors are halves. Sixteen threads write.
+  // row's parts of delta are or, in the second eight, those of lse. A step contracts over sixteen
+  // columns, which are a row's eight twice: so the factors are halves. A thread writes a row.
   __device__ void write_factors() const {
     constexpr uint32_t kHalf = 0x3f00, kHalves = kHalf << 16 | kHalf;
     auto* rows = reinterpret_cast<uint4*>(c.smem + c.kSmem.factors);
-    if (threadIdx.x >= 2 * kCoreRows) return;
+    if (threadIdx.x >= num_statistic_products(T) * kCoreRows) return;
     rows[threadIdx.x] =
-        threadIdx.x < kCoreRows ? uint4{kHalves, kHalf, 0, 0} : uint4{0, kHalf << 16, kHalves, 0};
+        threadIdx.x < kCoreRows ? uint4{0, kHalf << 16, kHalves, 0} : uint4{kHalves, kHalf, 0, 0};
     ptx::fence_proxy_async_shared();
   }
 
@@ -52,7 +52,7 @@ class StatisticProduct {
   }
   template <Statistic kOf>
   __device__ uint64_t factors() const {
-    return descriptor(c.kSmem.factors + (kOf == Statistic::kLse ? 0 : kCoreMatrixBytes), 0);
+    return descriptor(c.kSmem.factors + (kOf == Statistic::kDelta ? 0 : kCoreMatrixBytes), 0);
   }
   __device__ uint64_t parts(int stage) const {
     return descriptor(c.kSmem.stats + stage * stage_statistics_bytes(T), kCoreMatrixBytes);

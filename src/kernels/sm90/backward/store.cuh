@@ -18,7 +18,7 @@ struct GradientStore {
   static constexpr int kAtOnce = T.head_dim_v;
 
   const Context<T>& c;
-  const Work& work;
+  const WorkOf<T>& work;
   int warpgroup;
   int lane;   // in the warpgroup
   int place;  // of V or K
@@ -29,7 +29,7 @@ struct GradientStore {
 #pragma unroll 1
     for (int i = 0; i < 2; ++i) {
       const bool is_dv = i == 0;
-      if (work.part == (is_dv ? Part::kDkAndDq : Part::kDv)) continue;
+      if (part_of(work) == (is_dv ? Part::kDkAndDq : Part::kDv)) continue;
       store_zeros(is_dv ? c.params.gradients.dv : c.params.gradients.dk);
     }
   }

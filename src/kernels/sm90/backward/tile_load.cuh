@@ -16,11 +16,12 @@ struct TileSource {
   int batch;
 };
 
-// A statistic of a step's rows in the workspace, and its place. Of the last step's blocks the
+// The statistics of a step's rows in the workspace, and their place. Of the last step's blocks the
 // second may not be there: it gets the first one's values, and masks keep its rows out.
 struct StatisticSource {
-  const void* rows = nullptr;  // null: none
-  int last_block = 0;          // counted from the step's first
+  const StatisticParts* parts = nullptr;  // null: none
+  const float* neg_lse_log2 = nullptr;    // where threads take it off
+  int last_block = 0;                     // counted from the step's first
   int to = 0;
 };
 
@@ -33,7 +34,7 @@ class TileLoads {
  public:
   __device__ TileLoads(const Context<T>& context, int raw) : c(context), raw_barrier(raw) {}
 
-  // A tile in slabs to `to`, and with it a statistic. `valid` rows are inside the sequence: the
+  // A tile in slabs to `to`, and with it statistics. `valid` rows are inside the sequence: the
   // others become zero.
   template <int kRows, int kColumns>
   __device__ void load(const TileSource& from, int to, ptx::SmemAddr full, int valid,
@@ -45,7 +46,7 @@ class TileLoads {
     const ptx::SmemAddr barrier = clear ? c.barrier(kRaw, raw_barrier) : full;
     if (ptx::elect_sync()) {
       ptx::mbarrier_arrive_expect_tx(barrier, (given ? kRows * kColumns * kElementBytes : 0) +
-                                                  (stat.rows == nullptr ? 0 : stat_bytes(T)));
+                                                  (stat.parts ? stage_statistics_bytes(T) : 0));
 #pragma unroll
       for (int slab = 0; slab < num_slabs(kColumns) && given; ++slab) {
         const auto load_slab = [&](auto... policy) {
@@ -60,11 +61,16 @@ class TileLoads {
         }
       }
 #pragma unroll
-      for (int i = 0; i < q_blocks(T) && stat.rows != nullptr; ++i) {
-        const int from = i == 0 ? 0 : min(i, stat.last_block);
-        ptx::cp_async_bulk_load(c.smem_address(stat.to + i * kStatBlockBytes),
-                                static_cast<const char*>(stat.rows) + from * kStatBlockBytes,
-                                kStatBlockBytes, barrier);
+      for (int i = 0; i < q_blocks(T) && stat.parts != nullptr; ++i) {
+        const int row = kQueryRows * i, from = kQueryRows * (i == 0 ? 0 : min(i, stat.last_block));
+        const auto load_rows = [&](int place, const auto* rows) {
+          constexpr int kBytes = kQueryRows * static_cast<int>(sizeof(*rows));
+          ptx::cp_async_bulk_load(
+              c.smem_address(stat.to + place + row * static_cast<int>(sizeof(*rows))), rows + from,
+              kBytes, barrier);
+        };
+        load_rows(0, stat.parts);
+        if constexpr (!multiplies_lse(T)) load_rows(parts_bytes(T), stat.neg_lse_log2);
       }
     }
     __syncwarp();
@@ -80,8 +86,6 @@ class TileLoads {
   __device__ void forget() { raw = {}; }
 
  private:
-  static constexpr int kStatBlockBytes = kQueryRows * stat_row_bytes(T);
-
   const Context<T>& c;
   const int raw_barrier;
   PipelineState<1> raw;

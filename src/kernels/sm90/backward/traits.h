@@ -56,12 +56,15 @@ inline constexpr int kReduceWarps = 2;
 // Of the first warpgroup, behind the load warp and the reducing ones.
 inline constexpr int kScheduleWarp = 1 + kReduceWarps;
 
-// Whether the tensor cores take lse off S and delta off dP. With softcap lse is not taken off S.
-constexpr bool multiplies_statistics(const BwdTraits& t) { return !t.softcap; }
+// Whether the tensor cores take lse off S, as they take delta off dP. With softcap, of which S is
+// still to be made, threads do.
+constexpr bool multiplies_lse(const BwdTraits& t) { return !t.softcap; }
 // Whether a math warpgroup keeps its keys of K in registers for S: shared memory is read for them
 // once a work.
-constexpr bool holds_keys(const BwdTraits& t) {
-  return multiplies_statistics(t) && t.head_dim <= 96;
+constexpr bool holds_keys(const BwdTraits& t) { return t.head_dim <= 96; }
+// Of dP's delta, and of S's lse: S of keys in registers begins as such a product, with softcap 0.
+constexpr int num_statistic_products(const BwdTraits& t) {
+  return multiplies_lse(t) || holds_keys(t) ? 2 : 1;
 }
 
 // Blocks of queries of a step.
@@ -101,8 +104,8 @@ struct SmemLayout {
   int q;       // [stage, the last first][slab][q_rows rows]
   int finish;  // [finish_stage][kFinishRows x kFinishColumns]: f32, then 16 bits
   int ds;      // [ds_stage][kKeys rows][kQueryRows]: transposed
-  int stats;   // [stat_stages]: of q_rows rows, StatisticParts; or -lse log2(e), then delta
-  // Of StatisticParts: for S, for dP. Not at the end: a product reads the same eight rows again and
+  int stats;   // [stat_stages]: of q_rows rows, StatisticParts; with softcap then -lse log2(e)
+  // Of StatisticParts: for dP, for S. Not at the end: a product reads the same eight rows again and
   // again, but compute-sanitizer supposes that it reads as many rows as its operand has.
   int factors;
   int dq;        // [dq_stage][4 warps][dq_columns / 8][32 lanes][4], f32
@@ -126,16 +129,18 @@ inline constexpr int kDsBytes = kKeys * kQueryRows * kElementBytes;
 constexpr int dq_bytes(const BwdTraits& t) { return kQueryRows * dq_columns(t) * 4; }
 // Of an unswizzled operand: 8 rows of 8 columns, side by side.
 inline constexpr int kCoreRows = 8, kCoreMatrixBytes = kCoreRows * 16;
-// Of a row: both statistics as parts of a product, or one as f32.
-constexpr int stat_row_bytes(const BwdTraits& t) {
-  return multiplies_statistics(t) ? static_cast<int>(sizeof(StatisticParts)) : 4;
+constexpr int parts_bytes(const BwdTraits& t) {
+  return t.q_rows * static_cast<int>(sizeof(StatisticParts));
 }
-constexpr int stat_bytes(const BwdTraits& t) { return t.q_rows * stat_row_bytes(t); }
 constexpr int stage_statistics_bytes(const BwdTraits& t) {
-  return multiplies_statistics(t) ? stat_bytes(t) : 2 * stat_bytes(t);
+  return parts_bytes(t) + (multiplies_lse(t) ? 0 : t.q_rows * 4);
 }
 constexpr int stat_stages(const BwdTraits& t) { return t.split ? t.dv_stages : t.stages; }
-inline constexpr int kWorkBytes = 76;
+// Whether works say what they compute. Where all compute the same they need not, and with softcap
+// shared memory has no room for it at 128 columns; without softcap, when nobody reads it, ptxas
+// keeps addresses in other registers: 0.99 of the rate (docs/kernels/bwd_sm90_steps.md, "Softcap").
+constexpr bool works_have_parts(const BwdTraits& t) { return t.split || !t.softcap; }
+constexpr int work_bytes(const BwdTraits& t) { return works_have_parts(t) ? 76 : 68; }
 inline constexpr int kWorkSlots = 2;
 
 // Barriers, in the order of shared memory: a row of the table each.
@@ -202,9 +207,9 @@ constexpr SmemLayout smem_layout(const BwdTraits& t) {
   s.ds = s.finish + t.finish_stages * kFinishBytes;
   s.stats = s.ds + t.ds_stages * kDsBytes;
   s.factors = s.stats + stat_stages(t) * stage_statistics_bytes(t);
-  s.dq = s.factors + (multiplies_statistics(t) ? 2 * kCoreMatrixBytes : 0);
+  s.dq = s.factors + num_statistic_products(t) * kCoreMatrixBytes;
   s.work = s.dq + t.dq_stages * dq_bytes(t);
-  s.barriers = s.work + (kWorkSlots * kWorkBytes + 7) / 8 * 8;
+  s.barriers = s.work + (kWorkSlots * work_bytes(t) + 7) / 8 * 8;
   s.total = s.barriers + barriers(t).count() * 8;
   return s;
 }

@@ -14,13 +14,13 @@ namespace fa4::sm90::bwd {
 template <BwdTraits T>
 struct WorkEnd {
   const Context<T>& c;
-  const Work& work;
+  const WorkOf<T>& work;
   int warpgroup;
   KState<T> k;
   VState v;
 
   __device__ void run(HeldSums<T>& held) const {
-    const bool of_dv = T.split && work.part == Part::kDv;
+    const bool of_dv = T.split && part_of(work) == Part::kDv;
     if (of_dv) c.pipeline(kVFull).consumer_wait(v);  // taken before it is given back
     give_back(!of_dv);
     ptx::fence_registers(held.x);

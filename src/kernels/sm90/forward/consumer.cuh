@@ -138,10 +138,11 @@ class Consumer {
   // may lie there, as their queries may in rows behind the sequence's last.
   __device__ void cap_block() {
     if (!masked && near) {
-      const float limit = c.params.cap.near_limit;
+      const float limit = c.params.cap.near.limit;
       const int rows = rows_left();
-      near = __all_sync(0xffffffffu, (largest_of_row(rS, 0) <= limit || row(0) >= rows) &&
-                                         (largest_of_row(rS, 1) <= limit || row(1) >= rows));
+      const float largest[2] = {largest_of_row(rS, 0), largest_of_row(rS, 1)};
+      near = __all_sync(0xffffffffu, ((largest[0] <= limit) | (row(0) >= rows)) &
+                                         ((largest[1] <= limit) | (row(1) >= rows)));
     }
     cap_scores(rS, c.params.cap, near && !masked, !masked);
   }
