@@ -26,6 +26,7 @@ struct Work {
   __device__ int first_key() const { return n_block * kKeys; }
   __device__ int part_of_group(const BwdParams& p) const { return head - kv_head * p.group_parts; }
 };
+// The same where works say what they compute (works_have_parts).
 struct WorkKind {
   Part part;
   uint32_t steps_of_others;  // as Work::steps_before, of the other kind's works

@@ -96,9 +96,9 @@ class Math {
     rings = next;
   }
 
-  // What the next block is, and with softcap its lse, is read from shared memory while products
-  // run. These have copies of P and dS, which the thread reads meanwhile (ptxas gives a value and
-  // its copy one register). `rY`: P, then dS.
+  // With softcap the next step's lse is read from shared memory while products run. These have
+  // copies of P and dS, which the thread reads meanwhile (ptxas gives a value and its copy one
+  // register). `rY`: P, then dS.
   __device__ void begin(Scores& rS, Lse& rLse, Operand& rY) {
     const int q_stage = rings.q().stage();
     Scores rDP;
