@@ -52,8 +52,8 @@ struct MachineOptions {
 };
 
 struct LaunchRequest {
-  std::string kernel;  // may be empty when the module has one
-  std::array<uint32_t, 3> grid{1, 1, 1}, block{1, 1, 1};
+  std::string kernel;                                     // may be empty when the module has one
+  std::array<uint32_t, 3> grid{1, 1, 1}, block{1, 1, 1};  // at most 2^24 CTAs, 1024 threads
   std::array<uint32_t, 3> cluster{0, 0, 0};  // 0, 0, 0: what the kernel says, else 1, 1, 1
   uint32_t shared_bytes = 0;                 // dynamic
   // The kernel may start before the launch before this one has ended (programmatic dependent

@@ -29,6 +29,9 @@ namespace {
 // What the sandbox reserves of the host's address space; pages that nobody touches cost nothing.
 constexpr uint64_t kReserveBytes = uint64_t{64} << 30;
 constexpr uint32_t kMostThreads = 1024;  // of a CTA
+// Of a grid: one warp a CTA that does nothing takes 40 seconds then, and under --check all 70, on
+// one host thread. What the hardware's bounds allow, 2^63 CTAs, would never end.
+constexpr uint64_t kMostCtas = uint64_t{1} << 24;
 
 Options internal_options(const MachineOptions& options) {
   Options o;
@@ -146,19 +149,23 @@ void check_shape(const Code& code, const LaunchRequest& request, const DeviceMod
       fail(fmt::format("block.{} {}; accepted: 1 to {}", axis, request.block[i], kMaxBlock[i]));
     }
     if (request.cluster[i] == 0 || request.grid[i] % request.cluster[i] != 0) {
-      fail(fmt::format("cluster.{} {} does not divide grid.{} {}", axis, request.cluster[i], axis,
-                       request.grid[i]));
+      fail(fmt::format("cluster.{} {}; accepted: a divisor of grid.{}, {}", axis,
+                       request.cluster[i], axis, request.grid[i]));
     }
     const uint32_t reqntid = code.entry->reqntid[i];
     if (code.entry->reqntid[0] != 0 && std::max(1u, reqntid) != request.block[i]) {
-      fail(fmt::format("block.{} {}, but the kernel says .reqntid {}", axis, request.block[i],
-                       std::max(1u, reqntid)));
+      fail(fmt::format("block.{} {}; accepted: {}, as the kernel's .reqntid says", axis,
+                       request.block[i], std::max(1u, reqntid)));
     }
     const uint32_t reqcluster = code.entry->reqnctapercluster[i];
     if (code.entry->reqnctapercluster[0] != 0 && std::max(1u, reqcluster) != request.cluster[i]) {
-      fail(fmt::format("cluster.{} {}, but the kernel says .reqnctapercluster {}", axis,
+      fail(fmt::format("cluster.{} {}; accepted: {}, as the kernel's .reqnctapercluster says", axis,
                        request.cluster[i], std::max(1u, reqcluster)));
     }
+  }
+  const uint64_t grid = uint64_t{request.grid[0]} * request.grid[1] * request.grid[2];
+  if (grid > kMostCtas) {
+    fail(fmt::format("grid of {} CTAs; accepted: at most {}", grid, kMostCtas));
   }
   const uint64_t threads = uint64_t{request.block[0]} * request.block[1] * request.block[2];
   if (threads > kMostThreads) {
@@ -166,7 +173,8 @@ void check_shape(const Code& code, const LaunchRequest& request, const DeviceMod
   }
   const uint64_t most = threads_named(code.entry->maxntid);
   if (most != 0 && threads > most) {
-    fail(fmt::format("block of {} threads, but the kernel says .maxntid {}", threads, most));
+    fail(fmt::format("block of {} threads; accepted: at most {}, as the kernel's .maxntid says",
+                     threads, most));
   }
   const uint64_t ctas = uint64_t{request.cluster[0]} * request.cluster[1] * request.cluster[2];
   if (ctas > device.max_cluster) {
@@ -191,14 +199,14 @@ LaunchRequest with_cluster(LaunchRequest request, const Code& code) {
 
 std::vector<std::byte> lay_out(const Code& code, const std::vector<std::vector<std::byte>>& args) {
   if (args.size() != code.param_sizes.size()) {
-    throw InputError(fmt::format("{} arguments; kernel {} takes {}", args.size(), code.entry->name,
-                                 code.param_sizes.size()));
+    throw InputError(fmt::format("{} arguments; accepted: {}, as kernel {} has parameters",
+                                 args.size(), code.param_sizes.size(), code.entry->name));
   }
   std::vector<std::byte> params(code.param_bytes);
   for (size_t i = 0; i < args.size(); ++i) {
     if (args[i].size() != code.param_sizes[i]) {
-      throw InputError(fmt::format("argument {} has {} bytes; kernel {} takes {}", i,
-                                   args[i].size(), code.entry->name, code.param_sizes[i]));
+      throw InputError(fmt::format("argument {} of {} bytes; accepted: {}, as kernel {} declares",
+                                   i, args[i].size(), code.param_sizes[i], code.entry->name));
     }
     std::copy(args[i].begin(), args[i].end(), params.begin() + code.param_offsets[i]);
   }

@@ -2,7 +2,7 @@
 
 import json
 
-from launching import PtxemuTest, TWO_KERNELS
+from launching import SCALE, PtxemuTest, TWO_KERNELS
 
 
 class BadLaunch(PtxemuTest):
@@ -38,6 +38,20 @@ class BadLaunch(PtxemuTest):
         self.refuse_changed({"shared_bytes": 232449}, "shared_bytes 232449", "from 0 to 232448")
         self.refuse_changed({"shared_bytes": -1}, "shared_bytes -1")
         self.refuse_changed({"programmatic": 1}, "programmatic 1", "accepted: true, false")
+
+    def test_a_grid_that_no_run_would_end(self):
+        self.refuse_changed({"grid": [2147483647, 65535, 65535]}, "scale: grid of 9223090559730712575 CTAs; accepted: at most 16777216\n")
+        self.refuse_changed({"grid": [1 << 24, 1, 2]}, "grid of 33554432 CTAs; accepted: at most 16777216\n")
+
+    def test_shapes_that_the_kernel_does_not_take(self):
+        def refuse(directive, changes, *words):
+            self.ptx = self.write("sized.ptx", SCALE.replace(".param .u32 n)", f".param .u32 n) {directive}").encode())
+            self.refuse_changed(changes, *words)
+
+        refuse(".maxntid 16", {}, "scale: block of 32 threads; accepted: at most 16, as the kernel's .maxntid says\n")
+        refuse(".reqntid 64", {}, "scale: block.x 32; accepted: 64, as the kernel's .reqntid says\n")
+        refuse(".reqnctapercluster 4", {"cluster": [2, 1, 1]}, "scale: cluster.x 2; accepted: 4, as the kernel's .reqnctapercluster says\n")
+        refuse(".reqnctapercluster 4", {"grid": [6, 1, 1]}, "scale: cluster.x 4; accepted: a divisor of grid.x, 6\n")
 
     def test_buffers(self):
         def refuse(buffer, *words):
