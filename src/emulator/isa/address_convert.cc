@@ -36,7 +36,9 @@ Window window_of(const Decoder& decoder, Space space) {
     case Space::kSharedCluster: return {0xffffffff, kSharedWindow};
     case Space::kLocal: return {kInWindow, kLocalWindow};
     case Space::kParam: return {kInWindow, kParamWindow};
-    default: decoder.fail("cvta needs a state space");
+    default:
+      decoder.fail(
+          "cvta without a state space; accepted: .global, .const, .shared, .local, .param");
   }
 }
 
@@ -44,9 +46,10 @@ void decode_cvta(Decoder& decoder, Insn& insn) {
   const bool to = decoder.take("to");
   const Window window = window_of(decoder, decoder.take_space());
   const Type type = decoder.need_type();
-  if (type != Type::kU64 && type != Type::kU32) decoder.fail("cvta takes .u32 and .u64");
+  if (type != Type::kU64 && type != Type::kU32)
+    decoder.fail("cvta of another type; accepted: .u32, .u64");
   if (type == Type::kU32 && !to && window.base != 0) {
-    decoder.fail("a generic address of this machine has 64 bits, so cvta needs .u64");
+    decoder.fail("a generic address of 32 bits; accepted: .u64");
   }
   operands_1(decoder, insn, type);
   decoder.set_form(insn, Window{window.keep, to ? 0 : window.base});
@@ -95,7 +98,9 @@ struct IsSpace {
 
 void decode_isspacep(Decoder& decoder, Insn& insn) {
   const Space space = decoder.take_space();
-  if (space == Space::kGeneric) decoder.fail("isspacep needs a state space");
+  if (space == Space::kGeneric)
+    decoder.fail(
+        "isspacep without a state space; accepted: .global, .const, .shared, .local, .param");
   decoder.need_operands(2, 2);
   decoder.set_form(insn, SpaceTest{space});
   insn.a = decoder.source(1, Type::kU64);

@@ -145,10 +145,13 @@ void take_ordering(Decoder& decoder, MemoryOperand* operand) {
                                                {"acq_rel", Order::kBoth}},
                                               Order::kWeak);
   const std::optional<Scope> scope = take_scope(decoder);
-  if (mmio && order == Order::kWeak) decoder.fail(".mmio without .relaxed or .release");
+  if (mmio && order == Order::kWeak)
+    decoder.fail(".mmio without an ordering; accepted: .relaxed, .release");
   const bool strong = order >= Order::kRelaxed;
-  if (strong && !operand->atomic && !scope) decoder.fail("an ordering without a scope");
-  if (!strong && !operand->atomic && scope) decoder.fail("a scope without an ordering");
+  if (strong && !operand->atomic && !scope)
+    decoder.fail("an ordering without a scope; accepted: .cta, .cluster, .gpu, .sys");
+  if (!strong && !operand->atomic && scope)
+    decoder.fail("a scope without an ordering; accepted: .relaxed, .acquire, .release, .acq_rel");
   operand->strong = order != Order::kWeak;
   operand->acquires = order == Order::kAcquire || order == Order::kBoth;
   operand->releases = order == Order::kRelease || order == Order::kBoth;

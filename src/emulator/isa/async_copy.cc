@@ -281,11 +281,12 @@ Flow run_arrive(Exec& exec, const Insn& insn) {
 void decode_copy(Decoder& decoder, Insn& insn) {
   AsyncCopy copy;
   const bool all_levels = decoder.take("ca");
-  if (!all_levels && !decoder.take("cg")) decoder.fail("cp.async without .ca or .cg");
+  if (!all_levels && !decoder.take("cg"))
+    decoder.fail("cp.async without a cache level; accepted: .ca, .cg");
   copy.to.space = decoder.take_space();
   copy.from.space = decoder.take_space();
   if (copy.to.space != Space::kShared || copy.from.space != Space::kGlobal) {
-    decoder.fail("cp.async copies from .global to .shared::cta");
+    decoder.fail("cp.async between other spaces; accepted: .shared.global, .shared::cta.global");
   }
   decoder.take_one<int>({{"L2::64B", 1}, {"L2::128B", 1}, {"L2::256B", 1}}, 0);
   const bool policy = decoder.take("L2::cache_hint");
@@ -295,7 +296,7 @@ void decode_copy(Decoder& decoder, Insn& insn) {
   copy.from.address = decoder.address(1);
   const int64_t bytes = decoder.constant(2);
   if (bytes != 16 && (!all_levels || (bytes != 4 && bytes != 8))) {
-    decoder.fail_syntax("the size is 16, or 4 or 8 with .ca");
+    decoder.fail_syntax("the size of the copy; accepted: 16, and with .ca 4, 8");
   }
   copy.bytes = copy.to.bytes = static_cast<uint32_t>(bytes);
   copy.to.writes = true;
@@ -324,7 +325,7 @@ void decode_wait(Decoder& decoder, Insn& insn) {
   decoder.finish();
   decoder.need_operands(1, 1);
   const int64_t keep = decoder.constant(0);
-  if (keep < 0) decoder.fail_syntax("a negative number of groups");
+  if (keep < 0) decoder.fail_syntax("a negative number of groups; accepted: 0 and more");
   decoder.set_form(insn, GroupWait{.may_stay = static_cast<uint64_t>(keep)});
   insn.run = wait;
 }
@@ -341,9 +342,10 @@ void decode_arrive(Decoder& decoder, Insn& insn) {
   arrive.increments = !decoder.take("noinc");
   arrive.space = decoder.take_space();
   if (arrive.space != Space::kGeneric && arrive.space != Space::kShared) {
-    decoder.fail("the mbarrier lies in .shared::cta");
+    decoder.fail("an mbarrier in another space; accepted: .shared, .shared::cta");
   }
-  if (decoder.need_type() != Type::kB64) decoder.fail("an mbarrier is a .b64");
+  if (decoder.need_type() != Type::kB64)
+    decoder.fail("an mbarrier of another type; accepted: .b64");
   decoder.finish();
   decoder.need_operands(1, 1);
   arrive.address = decoder.address(0);

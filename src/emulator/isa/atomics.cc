@@ -2,6 +2,8 @@
 // 9.7.13.5, 9.7.13.6). Lanes take their turn in order.
 #include <cstring>
 
+#include <fmt/format.h>
+
 #include "emulator/isa/addressing.h"
 #include "emulator/isa/memory_ops.h"
 #include "emulator/isa/reduce_words.h"
@@ -79,7 +81,7 @@ void take_operation(Decoder& decoder, Type type, bool compares, ReduceOp op, boo
   if (compares) {
     atomic->compares = true;
     if (type != Type::kB16 && type != Type::kB32 && type != Type::kB64 && type != Type::kB128) {
-      decoder.fail(".cas takes .b16, .b32, .b64 and .b128");
+      decoder.fail(".cas of another type; accepted: .b16, .b32, .b64, .b128");
     }
     return;
   }
@@ -90,7 +92,8 @@ void take_operation(Decoder& decoder, Type type, bool compares, ReduceOp op, boo
   }
   atomic->in_global = find_reducer(op, type, !no_flush, ReduceIn::kGlobal);
   atomic->in_shared = find_reducer(op, type, false, ReduceIn::kShared);
-  if (atomic->in_global.apply == nullptr) decoder.fail("this operation does not take this type");
+  if (atomic->in_global.apply == nullptr)
+    decoder.fail("an operation that is not of this type; accepted: .add, .min, .max, .exch");
   atomic->parts = bytes / atomic->in_global.bytes;
 }
 
@@ -100,11 +103,11 @@ void check_vector(Decoder& decoder, Type type, const AtomicOp& atomic, ReduceOp 
   const bool half = type == Type::kF16 || type == Type::kBF16;
   const bool packed = type == Type::kF16x2 || type == Type::kBF16x2;
   if (!half && !packed && !(type == Type::kF32 && op == ReduceOp::kAdd)) {
-    decoder.fail("a vector takes .add.f32 or .f16, .bf16, .f16x2, .bf16x2");
+    decoder.fail("a vector of another type; accepted: .add.f32, .f16, .bf16, .f16x2, .bf16x2");
   }
-  if (atomic.count == 8 && !half) decoder.fail(".v8 takes .f16 or .bf16");
+  if (atomic.count == 8 && !half) decoder.fail(".v8 of another type; accepted: .f16, .bf16");
   if (atomic.operand.space != Space::kGeneric && atomic.operand.space != Space::kGlobal) {
-    decoder.fail("a vector atomic works on .global");
+    decoder.fail("a vector in another space; accepted: .global");
   }
 }
 
@@ -116,8 +119,9 @@ void check_no_flush(Decoder& decoder, Type type, bool compares, ReduceOp op, boo
   const bool may = !compares && type == Type::kF32 && op == ReduceOp::kAdd;
   if (half != no_flush && !may) {
     decoder.fail(
-        ".noftz is for .add.f32, which may have it, and for .f16, .bf16, .f16x2 and .bf16x2, which "
-        "need it");
+        ".noftz is missing or out of place; accepted: with .f16, .bf16, .f16x2, .bf16x2, which "
+        "need "
+        "it, and with .add.f32");
   }
 }
 
@@ -128,12 +132,12 @@ void decode_atomic(Decoder& decoder, Insn& insn, bool returns) {
   atomic.operand.space = decoder.take_space();
   if (atomic.operand.space == Space::kConst || atomic.operand.space == Space::kLocal ||
       atomic.operand.space == Space::kParam) {
-    decoder.fail("an atomic works on .global or .shared");
+    decoder.fail("an atomic in another space; accepted: .global, .shared");
   }
   const bool compares = decoder.take("cas");
-  if (compares && !returns) decoder.fail("red has no .cas");
+  if (compares && !returns) decoder.fail("red has no .cas; accepted: atom.cas");
   const ReduceOp op = compares ? ReduceOp::kExchange : take_reduce_op(decoder);
-  if (op == ReduceOp::kExchange && !returns) decoder.fail("red has no .exch");
+  if (op == ReduceOp::kExchange && !returns) decoder.fail("red has no .exch; accepted: atom.exch");
   const bool no_flush = decoder.take("noftz");
   const bool policy = decoder.take("L2::cache_hint");
   atomic.count = take_vector(decoder);
@@ -147,7 +151,9 @@ void decode_atomic(Decoder& decoder, Insn& insn, bool returns) {
   decoder.need_operands(least, least);
   atomic.operand.address = decoder.address(first);
   const auto b = decoder.elements(decoder.operand(first + 1));
-  if (b.size() != atomic.count) decoder.fail_syntax("a vector of the wrong size");
+  if (b.size() != atomic.count)
+    decoder.fail_syntax(
+        fmt::format("a vector of another size; accepted: {} registers", atomic.count));
   for (uint32_t i = 0; i < atomic.count; ++i) atomic.b[i] = decoder.source(*b[i], type);
   if (compares) atomic.c = decoder.source(first + 2, type);
   if (policy) decoder.source(least - 1, Type::kB64);
@@ -155,7 +161,9 @@ void decode_atomic(Decoder& decoder, Insn& insn, bool returns) {
   if (returns) {
     const auto d = decoder.elements(decoder.operand(0));
     const bool sink = decoder.operand(0).kind == Operand::Kind::kSink;
-    if (!sink && d.size() != atomic.count) decoder.fail_syntax("a vector of the wrong size");
+    if (!sink && d.size() != atomic.count)
+      decoder.fail_syntax(
+          fmt::format("a vector of another size; accepted: {} registers", atomic.count));
     for (uint32_t i = 0; i < (sink ? 0 : atomic.count); ++i) {
       atomic.d[i] = decoder.dest_or_none(*d[i], type);
     }

@@ -122,7 +122,8 @@ void decode_barrier(Decoder& decoder, Insn& insn, bool is_bar) {
     const Type type = decoder.need_type();
     const Type wanted = form.reduction == Reduction::kPopc ? Type::kU32 : Type::kPred;
     if (form.reduction == Reduction::kNone) decoder.fail("no operation; accepted: popc, and, or");
-    if (type != wanted) decoder.fail_type(type);
+    if (type != wanted)
+      decoder.fail_type(type, form.reduction == Reduction::kPopc ? ".u32" : ".pred");
     insn.d = decoder.dest(i++, type);
   }
   form.number = decoder.source(i++, Type::kU32);
@@ -131,7 +132,7 @@ void decode_barrier(Decoder& decoder, Insn& insn, bool is_bar) {
   if (reduces) form.p = decoder.predicate(decoder.operand(i++), &form.p_negated);
   decoder.need_operands(i, i);
   if (form.arrives_only && form.count == kNoSlot)
-    decoder.fail_syntax("arrive needs a thread count");
+    decoder.fail_syntax("arrive without a thread count; accepted: barrier, count");
   decoder.set_form(insn, form);
   insn.run = run_barrier;
 }

@@ -156,7 +156,9 @@ FunctionBuilder::Symbol FunctionBuilder::address_of(const Variable& variable, bo
   if (is_local || found == program_.symbols.end()) {
     throw Error(ErrorCode::kUnknownForm, variable.line,
                 "variable " + std::string(variable.name) + " in ." +
-                    std::string(name_of(variable.space)) + " has no address in this machine");
+                    std::string(name_of(variable.space)) +
+                    " has no address in this machine; accepted: one in .global, .const, .shared, "
+                    ".local, .param");
   }
   return {variable.space, Base::kNone, found->second};
 }
@@ -166,7 +168,9 @@ FunctionBuilder::Symbol FunctionBuilder::address_of(const Operand& operand) cons
   if (operand.kind == Kind::kFunction) {
     const Function* function = program_.module.find(operand.text);
     if (function == nullptr) {
-      throw Error(ErrorCode::kSyntax, 0, "no function " + std::string(operand.text));
+      throw Error(
+          ErrorCode::kSyntax, 0,
+          "no function " + std::string(operand.text) + "; accepted: a function of the module");
     }
     return {Space::kGlobal, ConstantSlot::Base::kNone,
             kFunctionWindow + static_cast<uint64_t>(function - program_.module.functions.data())};
@@ -182,7 +186,9 @@ FunctionBuilder::Symbol FunctionBuilder::address_of(const Operand& operand) cons
             program_.code.param_offsets.at(operand.index)};
   }
   const ParamVariable* param = param_variable(operand);
-  if (param == nullptr) throw Error(ErrorCode::kSyntax, 0, "an operand that has no address");
+  if (param == nullptr)
+    throw Error(ErrorCode::kSyntax, 0,
+                "an operand that has no address; accepted: a variable, parameter or function");
   return {Space::kParam, ConstantSlot::Base::kNone, kFrameParams + param->offset};
 }
 

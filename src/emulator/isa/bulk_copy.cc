@@ -260,8 +260,9 @@ bool take_route(Decoder& decoder, BulkCopy* copy) {
   const bool out = copy->to_space == Space::kGlobal && copy->from_space == Space::kShared;
   if (!(in && signals && !grouped) && !(out && grouped && !signals)) {
     decoder.fail(
-        "no such copy: .shared::cta.global and .shared::cluster with a barrier, "
-        ".shared::cluster.shared::cta with a barrier, .global.shared::cta with a group");
+        "no such copy; accepted: .shared::cta.global, .shared::cluster.global and "
+        ".shared::cluster.shared::cta with .mbarrier::complete_tx::bytes, .global.shared::cta with "
+        ".bulk_group");
   }
   return signals;
 }
@@ -274,10 +275,10 @@ void decode_operands(Decoder& decoder, Insn& insn, BulkCopy copy, bool signals) 
   decoder.finish();
   if (multicast &&
       (!signals || copy.from_space != Space::kGlobal || copy.reducer.apply != nullptr)) {
-    decoder.fail(".multicast::cluster is for copies from .global");
+    decoder.fail(".multicast::cluster of another copy; accepted: from .global to .shared::cluster");
   }
   if (masked && (signals || copy.reducer.apply != nullptr)) {
-    decoder.fail(".cp_mask is for copies to .global");
+    decoder.fail(".cp_mask of another copy; accepted: to .global");
   }
   const size_t count = size_t{3} + signals + multicast + policy + masked;
   decoder.need_operands(count, count);
@@ -307,14 +308,15 @@ void decode_bulk_reduce(Decoder& decoder, Insn& insn) {
   BulkCopy copy;
   const bool signals = take_route(decoder, &copy);
   if (signals && copy.from_space != Space::kShared) {
-    decoder.fail("a reduction reads .shared::cta");
+    decoder.fail("a reduction of another space; accepted: of .shared::cta");
   }
   const ReduceOp op = take_reduce_op(decoder);
   const bool no_flush = decoder.take("noftz");
   const Type type = decoder.need_type();
   const bool half = type == Type::kF16 || type == Type::kBF16;
   if ((half && op == ReduceOp::kAdd) != no_flush) {
-    decoder.fail(".noftz is for .add of .f16 and .bf16, which need it");
+    decoder.fail(
+        ".noftz is missing or out of place; accepted: with .add of .f16 and .bf16, which need it");
   }
   need_reduction(decoder, op, type, signals ? ReduceBy::kBulkShared : ReduceBy::kBulkGlobal);
   // f32 sums keep subnormals, as measured on an H200 (those of red.global.add.f32 flush them).
@@ -325,7 +327,7 @@ void decode_bulk_reduce(Decoder& decoder, Insn& insn) {
 
 void decode_bulk_prefetch(Decoder& decoder, Insn& insn) {
   if (!decoder.take("L2") || decoder.take_space() != Space::kGlobal) {
-    decoder.fail("a bulk prefetch is .L2.global");
+    decoder.fail("a bulk prefetch of another kind; accepted: .L2.global");
   }
   const bool policy = decoder.take("L2::cache_hint");
   decoder.finish();
@@ -347,7 +349,7 @@ void decode_bulk_wait(Decoder& decoder, Insn& insn) {
   decoder.finish();
   decoder.need_operands(1, 1);
   const int64_t keep = decoder.constant(0);
-  if (keep < 0) decoder.fail_syntax("a negative number of groups");
+  if (keep < 0) decoder.fail_syntax("a negative number of groups; accepted: 0 and more");
   decoder.set_form(insn, GroupWait{static_cast<uint64_t>(keep), read_only});
   insn.run = wait;
 }

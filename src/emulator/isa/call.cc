@@ -52,7 +52,7 @@ void copy_value(const Exec& exec, const Frame& from, const ParamVariable& source
 std::string mismatch(const char* what, std::string_view callee, const std::vector<Passed>& passed,
                      const std::vector<ParamVariable>& declared) {
   if (passed.size() != declared.size()) {
-    return fmt::format("{} {}s for {}, which has {}", passed.size(), what, callee, declared.size());
+    return fmt::format("{} {}s for {}; accepted: {}", passed.size(), what, callee, declared.size());
   }
   for (size_t i = 0; i < passed.size(); ++i) {
     const uint32_t bytes = passed[i].variable.bytes, wanted = declared[i].bytes;
@@ -172,7 +172,7 @@ Passed decode_passed(Decoder& decoder, const Operand& operand, bool is_result, T
     value.variable.slot = decoder.source_any(operand, wide, &bits);
     value.is_constant = true;
   } else {
-    decoder.fail_syntax(fmt::format("argument {}: accepted: .param variables, registers{}",
+    decoder.fail_syntax(fmt::format("argument {}; accepted: .param variables, registers{}",
                                     operand.text, is_result ? "" : ", constants"));
   }
   value.variable.bytes = static_cast<uint32_t>(bits) / 8;

@@ -4,6 +4,8 @@
 // or the complement of that.
 #include <optional>
 
+#include <fmt/format.h>
+
 #include "emulator/isa/alu_rows.h"
 #include "emulator/isa/formats.h"
 
@@ -232,12 +234,16 @@ Comparison take_comparison(Decoder& decoder) {
   std::optional<Comparison> found;
   for (const Comparison& comparison : kComparisons) {
     if (!decoder.take(comparison.name)) continue;
-    if (found) decoder.fail("two comparisons");
+    if (found) decoder.fail("two comparisons; accepted: one");
     found = comparison;
   }
-  if (!found) decoder.fail("a comparison (.eq, .lt, ...) is missing");
+  if (!found) decoder.fail("no comparison; accepted: one such as .eq, .lt");
   return *found;
 }
+
+constexpr std::string_view kComparable =
+    ".b16, .b32, .b64, .u16, .u32, .u64, .s16, .s32, .s64, .f16, .bf16, .f16x2, .bf16x2, .f32, "
+    ".f64";
 
 void check_comparison(const Decoder& decoder, const Comparison& comparison, Type type) {
   const bool bits = type == Type::kB16 || type == Type::kB32 || type == Type::kB64;
@@ -245,7 +251,9 @@ void check_comparison(const Decoder& decoder, const Comparison& comparison, Type
   if ((comparison.is_float && !is_float(type)) ||
       (comparison.is_unsigned && (is_float(type) || is_signed(type))) || (bits && !equality)) {
     decoder.fail("." + std::string(comparison.name) + " does not compare ." +
-                 std::string(name_of(type)));
+                 std::string(name_of(type)) +
+                 "; accepted: .eq, .ne, for numbers .lt, .le, .gt, .ge, for unsigned ones .lo, "
+                 ".ls, .hi, .hs, for floats .equ and its like, .num, .nan");
   }
 }
 
@@ -284,7 +292,7 @@ void decode_setp(Decoder& decoder, Insn& insn) {
   const Operand& d = decoder.operand(0);
   const bool two = d.kind == Operand::Kind::kPair;
   if (two && (type == Type::kF16 || type == Type::kBF16)) {
-    decoder.fail("a comparison of .f16 or .bf16 gives one predicate");
+    decoder.fail("two results of a comparison of .f16 or .bf16; accepted: one predicate");
   }
   insn.d = decoder.dest(two ? d.list[0] : d, Type::kPred);
   if (two) form.second = decoder.dest(d.list[1], Type::kPred);
@@ -294,7 +302,7 @@ void decode_setp(Decoder& decoder, Insn& insn) {
     return;
   }
   insn.run = by_type<Setp>(type, comparison.test, ftz);
-  if (insn.run == nullptr) decoder.fail_type(type);
+  if (insn.run == nullptr) decoder.fail_type(type, kComparable);
 }
 
 uint32_t true_value(const Decoder& decoder, Type type) {
@@ -308,7 +316,7 @@ uint32_t true_value(const Decoder& decoder, Type type) {
     case Type::kF16x2: return 0x3c00;
     case Type::kBF16:
     case Type::kBF16x2: return 0x3f80;
-    default: decoder.fail_type(type);
+    default: decoder.fail_type(type, ".u16, .s16, .u32, .s32, .f32, .f16, .bf16, .f16x2, .bf16x2");
   }
 }
 
@@ -321,13 +329,15 @@ void decode_set(Decoder& decoder, Insn& insn) {
   const Form form = take_sources(decoder, insn, comparison, combine, from);
   insn.d = decoder.dest(0, to);
   decoder.set_form(insn, SetForm{form, true_value(decoder, to), bits_of(to)});
-  if (is_pair(to) && !is_pair(from)) decoder.fail("set of a pair compares pairs");
+  if (is_pair(to) && !is_pair(from))
+    decoder.fail("set of a pair by values that are none; accepted: by .f16x2, .bf16x2");
   // Two results lie in a pair of the type that is compared, or in the halves of 32 bits.
   const bool halves = to == from || to == Type::kU32 || to == Type::kS32;
-  if (is_pair(from) && !halves) decoder.fail_type(to);
+  if (is_pair(from) && !halves)
+    decoder.fail_type(to, fmt::format(".{}, .u32, .s32", name_of(from)));
   insn.run = is_pair(from) ? by_pair_type<SetPair>(from, comparison.test, ftz)
                            : by_type<Set>(from, comparison.test, ftz);
-  if (insn.run == nullptr) decoder.fail_type(from);
+  if (insn.run == nullptr) decoder.fail_type(from, kComparable);
 }
 
 constexpr InstructionRow kRows[] = {

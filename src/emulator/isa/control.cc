@@ -36,7 +36,8 @@ void decode_bra(Decoder& decoder, Insn& insn) {
   decoder.take("uni");
   decoder.need_operands(1, 1);
   const Operand& target = decoder.operand(0);
-  if (target.kind != Operand::Kind::kLabel) decoder.fail_syntax("bra needs a label");
+  if (target.kind != Operand::Kind::kLabel)
+    decoder.fail_syntax("bra to what is no label; accepted: a label");
   decoder.set_form(insn, BranchTarget{decoder.builder().pc_of(target.index)});
   insn.run = run_bra;
 }
@@ -78,7 +79,8 @@ void decode_brx(Decoder& decoder, Insn& insn) {
     insn.run = run_brx;
     return;
   }
-  decoder.fail_syntax(fmt::format("no .branchtargets named {}", list.text));
+  decoder.fail_syntax(fmt::format(
+      "no .branchtargets named {}; accepted: a label before .branchtargets", list.text));
 }
 
 // --- Ends -------------------------------------------------------------------------------------
@@ -160,7 +162,8 @@ Flow run_setmaxnreg(Exec& exec, const Insn& insn) {
 
 void decode_setmaxnreg(Decoder& decoder, Insn& insn) {
   const bool grows = decoder.take("inc");
-  if (!grows && !decoder.take("dec")) decoder.fail("setmaxnreg needs .inc or .dec");
+  if (!grows && !decoder.take("dec"))
+    decoder.fail("setmaxnreg without a direction; accepted: .inc, .dec");
   decoder.take("sync");
   decoder.take("aligned");
   decoder.need_type();

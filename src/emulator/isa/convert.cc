@@ -259,23 +259,26 @@ void take_rounding(Decoder& decoder, ConvertForm* form) {
 void check_rounding(const Decoder& decoder, const ConvertForm& form) {
   const bool from_float = is_float(form.from), to_float = is_float(form.to);
   if (!from_float && !to_float && form.has_rounding) {
-    decoder.fail("a conversion between integers takes no rounding");
+    decoder.fail("a rounding between integers; accepted: none");
   }
   if (from_float && !to_float && !form.integral) {
-    decoder.fail("a conversion to an integer needs .rni, .rzi, .rmi or .rpi");
+    decoder.fail(
+        "a conversion to an integer without its rounding; accepted: .rni, .rzi, .rmi, .rpi");
   }
   if (!from_float && to_float && (!form.has_rounding || form.integral)) {
-    decoder.fail("a conversion of an integer needs .rn, .rz, .rm or .rp");
+    decoder.fail("a conversion of an integer without its rounding; accepted: .rn, .rz, .rm, .rp");
   }
   if (!from_float || !to_float) return;
   const bool same = bits_of(form.from) == bits_of(form.to);
   const bool narrower = bits_of(form.to) < bits_of(form.from);
-  if (form.integral && !same) decoder.fail("rounding to an integer needs types of one size");
+  if (form.integral && !same)
+    decoder.fail("rounding to an integer between types of two sizes; accepted: .rn, .rz, .rm, .rp");
   if (narrower && !form.has_rounding) {
-    decoder.fail("a conversion to fewer bits needs .rn, .rz, .rm or .rp");
+    decoder.fail("a conversion to fewer bits without its rounding; accepted: .rn, .rz, .rm, .rp");
   }
   const bool plain = form.rounding < SmallRound::kNearestAway;
-  if (!plain) decoder.fail("this rounding does not go with these types");
+  if (!plain)
+    decoder.fail("a rounding that does not go with these types; accepted: .rn, .rz, .rm, .rp");
 }
 
 // Whether every value of an integer type is one of another.
@@ -291,26 +294,29 @@ void check_assembler(const Decoder& decoder, const ConvertForm& form) {
   const bool same = form.from == form.to;
   if (from_float && to_float && form.has_rounding) {
     const bool wider = bits_of(form.to) > bits_of(form.from) && form.from != Type::kBF16;
-    if (!form.integral && (same || wider)) decoder.fail("an exact conversion takes no rounding");
-    if (form.integral && !same) decoder.fail("rounding to an integer needs one type");
+    if (!form.integral && (same || wider))
+      decoder.fail("a rounding of an exact conversion; accepted: none");
+    if (form.integral && !same)
+      decoder.fail("rounding to an integer between two types; accepted: one type");
   }
   const auto with_byte = [](Type one, Type other) {
     return one == Type::kBF16 && !is_float(other) && bits_of(other) == 8;
   };
   if (with_byte(form.from, form.to) || with_byte(form.to, form.from)) {
-    decoder.fail("no conversion between .bf16 and 8 bits");
+    decoder.fail("no conversion between .bf16 and 8 bits; accepted: types of 16 to 64 bits");
   }
   const bool bfloat = form.from == Type::kBF16 || form.to == Type::kBF16;
-  if (form.sat && bfloat) decoder.fail("a conversion with .bf16 takes no .sat");
+  if (form.sat && bfloat) decoder.fail(".sat of a conversion with .bf16; accepted: none");
   if (form.sat && !from_float && !to_float && fits(form.from, form.to)) {
-    decoder.fail("a conversion to a type that holds every value takes no .sat");
+    decoder.fail(".sat of a conversion to a type that holds every value; accepted: none");
   }
 }
 
 void decode_value(Decoder& decoder, Insn& insn, ConvertForm form) {
   if (!is_value(form.from) || !is_value(form.to)) {
     decoder.fail("no conversion from ." + std::string(name_of(form.from)) + " to ." +
-                 std::string(name_of(form.to)));
+                 std::string(name_of(form.to)) +
+                 "; accepted: .u8 to .u64, .s8 to .s64, .f16, .bf16, .f32, .f64");
   }
   check_rounding(decoder, form);
   if (form.from == Type::kF32 || form.to == Type::kF32) form.ftz = decoder.take("ftz");
@@ -328,7 +334,9 @@ void decode_value(Decoder& decoder, Insn& insn, ConvertForm form) {
   insn.d = decoder.dest_any(decoder.operand(0), form.to, &form.dest_bits);
   if (form.source_bits < bits_of(form.from) || form.dest_bits < bits_of(form.to) ||
       form.source_bits > 64 || form.dest_bits > 64) {
-    decoder.fail_syntax("a register too narrow for its type");
+    decoder.fail_syntax(
+        "a register too narrow for its type, or wider than 64 bits; accepted: the type's bits to "
+        "64");
   }
   insn.run = fast_handler(form);
   if (insn.run != nullptr) return;

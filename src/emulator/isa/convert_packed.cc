@@ -62,7 +62,7 @@ void decode_to_sixteen_pair(Decoder& decoder, Insn& insn, const ConvertForm& for
   const bool random = form.rounding == SmallRound::kStochastic;
   const bool known = form.rounding == SmallRound::kNearest || form.rounding == SmallRound::kZero;
   if (!form.has_rounding || form.integral || (!known && !random)) {
-    decoder.fail("needs .rn, .rz or .rs");
+    decoder.fail("cvt without its rounding; accepted: .rn, .rz, .rs");
   }
   const bool relu = decoder.take("relu"), finite = decoder.take("satfinite");
   decoder.need_operands(random ? 4 : 3, random ? 4 : 3);
@@ -148,13 +148,13 @@ Handler from_small(Type to, bool relu) {
 
 void need_nearest(const Decoder& decoder, const ConvertForm& form) {
   if (!form.has_rounding || form.integral || form.rounding != SmallRound::kNearest) {
-    decoder.fail("needs .rn");
+    decoder.fail("cvt without its rounding; accepted: .rn");
   }
 }
 
 void decode_to_small(Decoder& decoder, Insn& insn, const ConvertForm& form) {
   need_nearest(decoder, form);
-  if (!decoder.take("satfinite")) decoder.fail("needs .satfinite");
+  if (!decoder.take("satfinite")) decoder.fail("cvt without .satfinite; accepted: .satfinite");
   const bool relu = decoder.take("relu"), two = form.from == Type::kF32;
   decoder.need_operands(two ? 3 : 2, two ? 3 : 2);
   insn.a = decoder.source(1, two ? Type::kF32 : Type::kB32);
@@ -205,7 +205,7 @@ void decode_to_tf32(Decoder& decoder, Insn& insn, const ConvertForm& form) {
   const bool known = form.rounding == SmallRound::kNearest || form.rounding == SmallRound::kZero ||
                      form.rounding == SmallRound::kNearestAway;
   if (form.from != Type::kF32 || !form.has_rounding || form.integral || !known) {
-    decoder.fail("a conversion to .tf32 is from .f32, with .rn, .rz or .rna");
+    decoder.fail("another conversion to .tf32; accepted: from .f32 by .rn, .rz, .rna");
   }
   const bool finite = decoder.take("satfinite");
   const bool relu = form.rounding != SmallRound::kNearestAway && decoder.take("relu");
@@ -251,10 +251,12 @@ struct FromScale {
 void decode_to_scale(Decoder& decoder, Insn& insn, const ConvertForm& form) {
   const bool two = form.from == Type::kF32;
   const bool known = form.rounding == SmallRound::kZero || form.rounding == SmallRound::kUp;
-  if (!form.has_rounding || form.integral || !known) decoder.fail("needs .rz or .rp");
-  if (!two && form.from != Type::kBF16x2) decoder.fail("converts .f32 and .bf16x2 to .ue8m0x2");
+  if (!form.has_rounding || form.integral || !known)
+    decoder.fail("cvt to .ue8m0x2 without its rounding; accepted: .rz, .rp");
+  if (!two && form.from != Type::kBF16x2)
+    decoder.fail("another conversion to .ue8m0x2; accepted: from .f32, .bf16x2");
   if (!decoder.take("satfinite")) {
-    decoder.fail("without .satfinite a scale beyond the largest is not specified here");
+    decoder.fail("cvt to .ue8m0x2 without .satfinite; accepted: .satfinite");
   }
   decoder.need_operands(two ? 3 : 2, two ? 3 : 2);
   insn.a = decoder.source(1, two ? Type::kF32 : Type::kB32);
@@ -265,7 +267,8 @@ void decode_to_scale(Decoder& decoder, Insn& insn, const ConvertForm& form) {
 }
 void decode_from_scale(Decoder& decoder, Insn& insn, const ConvertForm& form) {
   need_nearest(decoder, form);
-  if (form.to != Type::kBF16x2) decoder.fail("converts .ue8m0x2 to .bf16x2");
+  if (form.to != Type::kBF16x2)
+    decoder.fail("another conversion of .ue8m0x2; accepted: to .bf16x2");
   decoder.need_operands(2, 2);
   insn.a = decoder.source(1, form.from);
   insn.d = decoder.dest(0, Type::kB32);
@@ -301,7 +304,7 @@ struct PackIntegers {
 }  // namespace
 
 void decode_cvt_pack(Decoder& decoder, Insn& insn) {
-  if (!decoder.take("sat")) decoder.fail("cvt.pack needs .sat");
+  if (!decoder.take("sat")) decoder.fail("cvt.pack without .sat; accepted: .sat");
   PackForm form{};
   form.bits = decoder.take_one<int>({{"u2", 2},
                                      {"u4", 4},
@@ -312,12 +315,16 @@ void decode_cvt_pack(Decoder& decoder, Insn& insn) {
                                      {"s8", -8},
                                      {"s16", -16}},
                                     0);
-  if (form.bits == 0) decoder.fail("cvt.pack without the type to convert to");
+  if (form.bits == 0)
+    decoder.fail(
+        "cvt.pack without the type to convert to; accepted: .u2, .u4, .u8, .u16, .s2, .s4, .s8, "
+        ".s16");
   form.is_signed = form.bits < 0;
   form.bits = std::abs(form.bits);
-  if (!decoder.take("s32")) decoder.fail("cvt.pack converts .s32");
+  if (!decoder.take("s32")) decoder.fail("cvt.pack of another type; accepted: .s32");
   form.has_rest = form.bits != 16;
-  if (form.has_rest && !decoder.take("b32")) decoder.fail("cvt.pack to 8 bits or fewer needs .b32");
+  if (form.has_rest && !decoder.take("b32"))
+    decoder.fail("cvt.pack to 8 bits or fewer without its third type; accepted: .b32");
   decoder.need_operands(form.has_rest ? 4 : 3, form.has_rest ? 4 : 3);
   insn.a = decoder.source(1, Type::kS32);
   insn.b = decoder.source(2, Type::kS32);
@@ -346,7 +353,8 @@ void decode_packed(Decoder& decoder, Insn& insn, ConvertForm form) {
     return decode_to_small(decoder, insn, form);
   }
   decoder.fail("no conversion from ." + std::string(name_of(from)) + " to ." +
-               std::string(name_of(to)));
+               std::string(name_of(to)) +
+               "; accepted: pairs of 4, 6 and 8 bits from and to .f16x2, .bf16x2, from .f32");
 }
 
 }  // namespace ptxemu

@@ -97,8 +97,10 @@ class SharedLayout {
     }
     const uint64_t offset = code().next_shared(variable.align);
     if (offset > kOffsetMask || variable.bytes > kOffsetMask - offset) {
-      throw Error(ErrorCode::kLaunch, variable.line,
-                  "the .shared variables of the kernel end beyond 16 MiB");
+      throw Error(
+          ErrorCode::kLaunch, variable.line,
+          fmt::format("`{}` of {} bytes after {} others in .shared; accepted: 16 MiB in all",
+                      variable.name, variable.bytes, offset));
     }
     program_.shared[&variable] = static_cast<uint32_t>(offset);
     code().static_shared_end = static_cast<uint32_t>(offset + variable.bytes);
@@ -108,7 +110,9 @@ class SharedLayout {
 
   void finish() {
     if (code().dynamic_shared_begin() > kOffsetMask) {
-      throw Error(ErrorCode::kLaunch, 0, "the kernel's dynamic shared memory begins beyond 16 MiB");
+      throw Error(ErrorCode::kLaunch, 0,
+                  fmt::format("dynamic shared memory that begins at {}; accepted: at most 16 MiB",
+                              code().dynamic_shared_begin()));
     }
     for (SharedVariable& variable : code().shared) {
       if (variable.bytes == 0) variable.offset = code().dynamic_shared_begin();
@@ -162,8 +166,10 @@ Insn decode_statement(FunctionBuilder& builder, const Statement& statement) {
   size_t covered = 0;
   const InstructionRow* row = find_row(statement.words, &covered);
   if (row == nullptr) {
-    throw Error(ErrorCode::kUnknownForm, statement.line,
-                "no instruction of this name is known: " + std::string(statement.text));
+    throw Error(
+        ErrorCode::kUnknownForm, statement.line,
+        statement_error("no instruction of this name is known; accepted: those of docs/emulator.md",
+                        statement.text));
   }
   Insn insn;
   insn.line = statement.line;
@@ -208,8 +214,7 @@ void decode_body(FunctionBuilder& builder, const ControlFlow& flow) {
       builder.append(insn);
     } catch (const Error& error) {
       if (error.line() != 0) throw;
-      throw Error(error.code(), statement.line,
-                  std::string(error.what()) + ": " + std::string(statement.text));
+      throw Error(error.code(), statement.line, statement_error(error.what(), statement.text));
     }
   }
   builder.append(final_return(function));
@@ -271,7 +276,9 @@ std::shared_ptr<const Code> decode_kernel(std::shared_ptr<const Module> module,
                                           std::string_view name, const SymbolAddresses& symbols) {
   const Function* entry = module->find(name);
   if (entry == nullptr || !entry->is_entry || entry->is_declaration) {
-    throw Error(ErrorCode::kLaunch, 0, "the module has no kernel " + std::string(name));
+    throw Error(ErrorCode::kLaunch, 0,
+                "the module has no kernel " + std::string(name) +
+                    "; accepted: the name of an .entry with a body");
   }
   auto code = std::make_shared<Code>();
   code->module = module;

@@ -1,13 +1,16 @@
 #include "emulator/isa/decoder.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <bit>
 #include <stdexcept>
 
 #include "emulator/error.h"
 #include "emulator/isa/builder.h"
 #include "emulator/isa/special.h"
+#include "emulator/parse/lexer.h"
 
 namespace ptxemu {
 namespace {
@@ -43,16 +46,20 @@ Decoder::Decoder(FunctionBuilder& builder, const Statement& statement, const Ins
       taken_(statement.words.size() - covered_words, false) {}
 
 void Decoder::fail(const std::string& why) const {
-  throw Error(ErrorCode::kUnknownForm, statement_.line, why + ": " + std::string(statement_.text));
+  throw Error(ErrorCode::kUnknownForm, statement_.line, statement_error(why, statement_.text));
 }
 
-void Decoder::fail_type(Type type) const {
-  fail("." + std::string(name_of(type)) + " is no type that " + std::string(row_.mnemonic) +
-       " takes here");
+void Decoder::fail_type(Type type, std::string_view accepted) const {
+  fail(fmt::format(".{} is no type that {} takes here; accepted: {}", name_of(type), row_.mnemonic,
+                   accepted));
+}
+
+void Decoder::fail_second(std::string_view word) const {
+  fail(fmt::format(".{} beside another of its kind; accepted: one of them", word));
 }
 
 void Decoder::fail_syntax(const std::string& why) const {
-  throw Error(ErrorCode::kSyntax, statement_.line, why + ": " + std::string(statement_.text));
+  throw Error(ErrorCode::kSyntax, statement_.line, statement_error(why, statement_.text));
 }
 
 // --- Qualifiers -----------------------------------------------------------------------------
@@ -68,7 +75,13 @@ bool Decoder::take(std::string_view word) {
     taken_[i] = true;
     return true;
   }
+  asked_.push_back(word);
   return false;
+}
+
+bool Decoder::has(std::string_view word) const {
+  const auto left = untaken();
+  return std::find(left.begin(), left.end(), word) != left.end();
 }
 
 Type Decoder::take_type() {
@@ -85,7 +98,9 @@ Type Decoder::take_type() {
 
 Type Decoder::need_type() {
   const Type type = take_type();
-  if (type == Type::kNone) fail(std::string(row_.mnemonic) + " without a type");
+  if (type == Type::kNone)
+    fail(fmt::format("{} without a type; accepted: one such as .b32, where the manual lists them",
+                     row_.mnemonic));
   return type;
 }
 
@@ -106,6 +121,7 @@ Space Decoder::take_space() {
       return space;
     }
   }
+  for (const auto& [word, space] : kSpaces) asked_.push_back(word);
   return Space::kGeneric;
 }
 
@@ -121,16 +137,22 @@ std::vector<std::string_view> Decoder::untaken() const {
 void Decoder::finish() const {
   const auto left = untaken();
   if (left.empty()) return;
-  fail("." + std::string(left.front()) + " is no qualifier that " + std::string(row_.mnemonic) +
-       " takes here");
+  std::vector<std::string_view> others;
+  for (const std::string_view word : asked_) {
+    if (std::find(others.begin(), others.end(), word) == others.end()) others.push_back(word);
+  }
+  fail(fmt::format(".{} is no qualifier that {} takes here; accepted: {}{}",
+                   parse::excerpt(left.front()), row_.mnemonic, others.empty() ? "none" : ".",
+                   fmt::join(others, ", .")));
 }
 
 // --- Operands -------------------------------------------------------------------------------
 
 const Operand& Decoder::operand(size_t i) const {
   if (i >= statement_.operands.size()) {
-    fail_syntax(std::string(row_.mnemonic) + " takes more than " +
-                std::to_string(statement_.operands.size()) + " operands");
+    const size_t count = statement_.operands.size();
+    fail_syntax(fmt::format("{} operands; accepted: more than {}, as {} takes here", count, count,
+                            row_.mnemonic));
   }
   return statement_.operands[i];
 }
@@ -138,9 +160,8 @@ const Operand& Decoder::operand(size_t i) const {
 void Decoder::need_operands(size_t least, size_t most) const {
   const size_t count = operand_count();
   if (count >= least && count <= most) return;
-  fail_syntax(std::string(row_.mnemonic) + " takes " + std::to_string(least) +
-              (least == most ? "" : " to " + std::to_string(most)) + " operands here, not " +
-              std::to_string(count));
+  fail_syntax(fmt::format("{} operands; accepted: {}{}, as {} takes here", count, least,
+                          least == most ? "" : fmt::format(" to {}", most), row_.mnemonic));
 }
 
 Slot Decoder::constant_slot(uint64_t value, int bits) {
@@ -153,9 +174,8 @@ Slot Decoder::used_register(const Operand& operand, Type type, bool written, int
   const Slot slot = builder_.register_slot(operand.index);
   *bits = slot_bits(builder_.register_at(operand.index).type);
   if ((*bits == 1) != (type == Type::kPred)) {
-    fail_syntax(*bits == 1
-                    ? fmt::format("a predicate where {} is wanted", name_of(type))
-                    : fmt::format("a register of {} bits where a predicate is wanted", *bits));
+    fail_syntax(*bits == 1 ? fmt::format("a predicate; accepted: a register for {}", name_of(type))
+                           : fmt::format("a register of {} bits; accepted: a predicate", *bits));
   }
   builder_.use(slot, FunctionBuilder::slot_bytes(*bits), written);
   return slot;
@@ -166,28 +186,34 @@ Slot Decoder::source_any(const Operand& operand, Type type, int* bits) {
   *bits = slot_bits(type);
   switch (operand.kind) {
     case Kind::kRegister: {
-      if (operand.negated) fail_syntax("! before an operand that cannot be negated");
+      if (operand.negated)
+        fail_syntax("! before an operand that is not negated; accepted: the register alone");
       return used_register(operand, type, false, bits);
     }
     case Kind::kInteger:
       if (type == Type::kPred) return builder_.constant(operand.integer == 0 ? 0 : 1, 1);
-      if (is_float(type)) fail_syntax("an integer where a floating-point number must be");
+      if (is_float(type))
+        fail_syntax("an integer; accepted: a floating-point number or a register");
       return builder_.constant(operand.integer, *bits);
     case Kind::kFloat:
       if (is_integer(type) || (bits_of(type) != 32 && bits_of(type) != 64)) {
-        fail_syntax("a floating-point number for " + std::string(name_of(type)));
+        fail_syntax(fmt::format(
+            "a floating-point number for {}; accepted: an integer or a register", name_of(type)));
       }
       return builder_.constant(float_bits(operand, type), *bits);
     case Kind::kSpecial: {
       const SpecialName special = special_register(operand.text);
       if (special.reg == SpecialRegister::kCount) {
-        fail("special register " + std::string(operand.text) + " is not known");
+        fail(fmt::format(
+            "special register %{} is not known; accepted: one with its component, such as %tid.x",
+            operand.text));
       }
       if (special.reg >= SpecialRegister::kClock) {
-        fail(std::string(operand.text) + " can only be read by a mov");
+        fail(fmt::format("%{} in another instruction; accepted: in mov", operand.text));
       }
       if ((row_.mnemonic != "mov" && row_.mnemonic != "cvt") || is_float(type)) {
-        fail(fmt::format("%{}: a special register is read by mov or cvt alone", operand.text));
+        fail(fmt::format("%{}, a special register, in another instruction; accepted: in mov, cvt",
+                         operand.text));
       }
       return builder_.constant(static_cast<uint64_t>(special.reg), *bits,
                                ConstantSlot::Base::kSpecial);
@@ -201,13 +227,14 @@ Slot Decoder::source_any(const Operand& operand, Type type, int* bits) {
     }
     default: break;
   }
-  fail_syntax("an operand that is no value");
+  fail_syntax(
+      "an operand that is no value; accepted: a register, constant, variable or special register");
 }
 
 void Decoder::check_width(int bits, Type type) const {
   if (bits == slot_bits(type)) return;
-  fail_syntax("a register of " + std::to_string(bits) + " bits where " +
-              std::string(name_of(type)) + " is wanted");
+  fail_syntax(fmt::format("a register of {} bits; accepted: one of {} bits, for {}", bits,
+                          slot_bits(type), name_of(type)));
 }
 
 Slot Decoder::source(const Operand& operand, Type type) {
@@ -221,7 +248,7 @@ Slot Decoder::dest_any(const Operand& operand, Type type, int* bits) {
   *bits = slot_bits(type);
   if (operand.kind == Operand::Kind::kSink) return builder_.sink(*bits);
   if (operand.kind != Operand::Kind::kRegister || operand.negated) {
-    fail_syntax("a destination that is no register");
+    fail_syntax("a destination that is no register; accepted: a register, _");
   }
   return used_register(operand, type, true, bits);
 }
@@ -250,14 +277,16 @@ Slot Decoder::predicate(const Operand& operand, bool* negated) {
 Address Decoder::address(const Operand& operand) {
   using Kind = Operand::Kind;
   const bool bracketed = operand.kind == Kind::kAddress;
-  if (bracketed && operand.list.empty()) fail_syntax("an address without a base");
+  if (bracketed && operand.list.empty())
+    fail_syntax("an address without a base; accepted: a register, variable, parameter or constant");
   const Operand& base = bracketed ? operand.list[0] : operand;
   const int64_t offset = static_cast<int64_t>(bracketed ? operand.integer : 0);
   switch (base.kind) {
     case Kind::kRegister: {
       int bits = 0;
       const Slot slot = source_any(base, Type::kB64, &bits);
-      if (bits != 32 && bits != 64) fail_syntax("an address of " + std::to_string(bits) + " bits");
+      if (bits != 32 && bits != 64)
+        fail_syntax(fmt::format("an address of {} bits; accepted: 32, 64", bits));
       return {slot, bits == 64, offset};
     }
     case Kind::kInteger:
@@ -269,12 +298,12 @@ Address Decoder::address(const Operand& operand) {
       const int64_t whole = offset + static_cast<int64_t>(base.integer);
       return {builder_.constant(symbol.value, 64, symbol.base), true, whole};
     }
-    default: fail_syntax("an operand that is no address");
+    default: fail_syntax("an operand that is no address; accepted: [address]");
   }
 }
 
 int64_t Decoder::constant(const Operand& operand) {
-  if (!is_constant(operand)) fail_syntax("an operand that must be a constant integer is not");
+  if (!is_constant(operand)) fail_syntax("an operand that is no constant; accepted: an integer");
   return static_cast<int64_t>(operand.integer);
 }
 
@@ -289,8 +318,13 @@ std::vector<const Operand*> Decoder::elements(const Operand& operand) const {
 }
 
 uint32_t Decoder::target(const Operand& operand) const {
-  if (operand.kind != Operand::Kind::kLabel) fail_syntax("an operand that must be a label is not");
+  if (operand.kind != Operand::Kind::kLabel)
+    fail_syntax("an operand that is no label; accepted: a label");
   return builder_.pc_of(operand.index);
+}
+
+std::string statement_error(std::string_view why, std::string_view statement) {
+  return fmt::format("{}, in `{}`", why, parse::excerpt(statement));
 }
 
 // --- What the instruction keeps ---------------------------------------------------------------

@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -31,6 +32,8 @@ class Decoder {
   // --- Qualifiers ---------------------------------------------------------------------------
   // Removes the first untaken qualifier that equals `word`; false when there is none.
   bool take(std::string_view word);
+  // Whether it is there, untaken: for what is refused, which finish() must not call accepted.
+  bool has(std::string_view word) const;
   // Removes the first untaken qualifier that is a type, in the order written; kNone when none.
   Type take_type();
   // As take_type, but the qualifier must be there.
@@ -41,12 +44,14 @@ class Decoder {
   T take_one(std::initializer_list<std::pair<std::string_view, T>> choices, T otherwise) {
     T value = otherwise;
     bool found = false;
+    const size_t others = asked_.size();
     for (const auto& [word, choice] : choices) {
       if (!take(word)) continue;
-      if (found) fail("contradicting qualifiers");
+      if (found) fail_second(word);
       found = true;
       value = choice;
     }
+    if (found) asked_.resize(others);
     return value;
   }
   // .global, .shared, .shared::cta, .shared::cluster, .local, .param, .const; kGeneric when none.
@@ -55,7 +60,8 @@ class Decoder {
   // Cache and eviction hints, scopes and orderings that change no value and are legal anywhere on
   // loads and stores; returns what was there (see the .cc). Family code takes the ones it models.
   std::vector<std::string_view> untaken() const;
-  // Throws Error{kUnknownForm} when a qualifier is left over.
+  // Throws Error{kUnknownForm} when a qualifier is left over; the message names those that were
+  // asked for.
   void finish() const;
 
   // --- Operands -----------------------------------------------------------------------------
@@ -124,11 +130,14 @@ class Decoder {
   // The statement's words after the row's own, taken or not.
   std::span<const std::string_view> qualifiers() const;
 
+  // `why` ends with what is accepted: "shf without a direction; accepted: .l, .r".
   [[noreturn]] void fail(const std::string& why) const;         // kUnknownForm, with the line
-  [[noreturn]] void fail_type(Type type) const;                 // kUnknownForm: not of this type
   [[noreturn]] void fail_syntax(const std::string& why) const;  // kSyntax: wrong operands
+  // kUnknownForm: not of this type, but of these.
+  [[noreturn]] void fail_type(Type type, std::string_view accepted) const;
 
  private:
+  [[noreturn]] void fail_second(std::string_view word) const;  // of those that exclude each other
   void check_width(int bits, Type type) const;
   Slot used_register(const Operand& operand, Type type, bool written, int* bits);
 
@@ -137,6 +146,10 @@ class Decoder {
   const InstructionRow& row_;
   size_t covered_;
   std::vector<bool> taken_;
+  std::vector<std::string_view> asked_;  // qualifiers that the family knows and that are not there
 };
+
+// The message of an error in a statement: why, and the statement, cut when long.
+std::string statement_error(std::string_view why, std::string_view statement);
 
 }  // namespace ptxemu

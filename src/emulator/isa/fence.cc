@@ -39,7 +39,7 @@ void decode_as(Decoder& decoder, Insn& insn, const Fence& fence, const Address& 
 
 Scope need_scope(Decoder& decoder) {
   const std::optional<Scope> scope = take_scope(decoder);
-  if (!scope) decoder.fail("a fence without a scope");
+  if (!scope) decoder.fail("a fence without a scope; accepted: .cta, .cluster, .gpu, .sys");
   return *scope;
 }
 
@@ -52,7 +52,7 @@ bool take_restriction(Decoder& decoder, Order order) {
   if (!of_cluster && !decoder.take("sync_restrict::shared::cta")) return false;
   if (order != (of_cluster ? Order::kAcquire : Order::kRelease) || !decoder.take("cluster")) {
     decoder.fail(
-        "a restricted fence is .acquire.sync_restrict::shared::cluster.cluster or "
+        "another restricted fence; accepted: .acquire.sync_restrict::shared::cluster.cluster, "
         ".release.sync_restrict::shared::cta.cluster");
   }
   return true;
@@ -81,7 +81,7 @@ void decode_membar(Decoder& decoder, Insn& insn) {
   } else if (decoder.take("sys")) {
     fence.scope = Scope::kSystem;
   } else if (!decoder.take("cta")) {
-    decoder.fail("membar without .cta, .gl or .sys");
+    decoder.fail("membar without a scope; accepted: .cta, .gl, .sys");
   }
   decode_as(decoder, insn, fence);
 }
@@ -89,20 +89,21 @@ void decode_membar(Decoder& decoder, Insn& insn) {
 void decode_init_fence(Decoder& decoder, Insn& insn) {
   decoder.need_operands(0, 0);
   if (!decoder.take("release") || !decoder.take("cluster")) {
-    decoder.fail("fence.mbarrier_init is .release.cluster");
+    decoder.fail("another fence.mbarrier_init; accepted: .release.cluster");
   }
   decode_as(decoder, insn, {.kind = FenceKind::kMbarrierInit});
 }
 
 void decode_map_fence(Decoder& decoder, Insn& insn) {
   const bool acquire = decoder.take("acquire");
-  if (!acquire && !decoder.take("release")) decoder.fail("the fence is .acquire or .release");
+  if (!acquire && !decoder.take("release"))
+    decoder.fail("a fence of a tensor map without a direction; accepted: .acquire, .release");
   const Scope scope = need_scope(decoder);
   decoder.need_operands(acquire ? 2 : 0, acquire ? 2 : 0);
   Address map;
   if (acquire) {
     map = decoder.address(0);
-    if (decoder.constant(1) != 128) decoder.fail_syntax("the size must be 128");
+    if (decoder.constant(1) != 128) decoder.fail_syntax("another size; accepted: 128");
   }
   decode_as(decoder, insn,
             {.kind = FenceKind::kProxyTensorMap,
@@ -120,11 +121,17 @@ void decode_proxy(Decoder& decoder, Insn& insn) {
     const Order order = decoder.take_one<Order>(
         {{"acquire", Order::kAcquire}, {"release", Order::kRelease}}, Order::kBoth);
     if (!take_restriction(decoder, order)) {
-      decoder.fail("fence.proxy.async::generic restricts its memory");
+      decoder.fail(
+          "fence.proxy.async::generic without its memory; accepted: "
+          ".acquire.sync_restrict::shared::cluster.cluster, "
+          ".release.sync_restrict::shared::cta.cluster");
     }
     return decode_as(decoder, insn, {.kind = FenceKind::kProxyAsyncShared});
   }
-  if (!decoder.take("async")) decoder.fail("an unknown proxy");
+  if (!decoder.take("async"))
+    decoder.fail(
+        "an unknown proxy; accepted: .alias, .async, .async.global, .async.shared::cta, "
+        ".async.shared::cluster, .async::generic, .tensormap::generic");
   const FenceKind kind =
       decoder.take_one<FenceKind>({{"global", FenceKind::kProxyAsyncGlobal},
                                    {"shared::cta", FenceKind::kProxyAsyncShared},

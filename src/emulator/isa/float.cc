@@ -209,13 +209,14 @@ template <Op kOp>
 void decode(Decoder& decoder, Insn& insn, Type type) {
   if (is_half(type)) return decode_half(decoder, insn, type, static_cast<HalfOp>(kOp));
   FloatForm form = take_float_form(decoder, type);
-  if (kOp == Op::kFma && !form.has_round) decoder.fail("fma needs .rn, .rz, .rm or .rp");
+  if (kOp == Op::kFma && !form.has_round)
+    decoder.fail("fma without a rounding; accepted: .rn, .rz, .rm, .rp");
   const Type second = type == Type::kF32 && kOp != Op::kMul ? decoder.take_type() : Type::kNone;
   if (second == Type::kF16 || second == Type::kBF16) {
-    if (form.ftz) decoder.fail("the mixed forms take no .ftz");
+    if (form.ftz) decoder.fail(".ftz of operands of two types; accepted: none");
     return decode_mixed<kOp>(decoder, insn, form, second);
   }
-  if (second != Type::kNone) decoder.fail_type(second);
+  if (second != Type::kNone) decoder.fail_type(second, ".f16, .bf16");
   if (kOp == Op::kFma) {
     operands_3(decoder, insn, type);
   } else {
@@ -229,7 +230,10 @@ void decode(Decoder& decoder, Insn& insn, Type type) {
     case Type::kF32: insn.run = f32_handler<kOp>(form, false); break;
     case Type::kF32x2: insn.run = f32_handler<kOp>(form, true); break;
     case Type::kF64: insn.run = f64_handler<kOp>(decoder, insn, form); break;
-    default: decoder.fail_type(type);
+    default:
+      decoder.fail_type(
+          type, kOp == Op::kFma ? ".f32, .f32x2, .f64, .f16, .f16x2, .bf16, .bf16x2"
+                                : ".f32, .f32x2, .f64, .f16, .f16x2, .bf16, .bf16x2, and integers");
   }
 }
 

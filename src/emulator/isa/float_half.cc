@@ -177,11 +177,12 @@ bool is_half(Type type) {
 
 void decode_half(Decoder& decoder, Insn& insn, Type type, HalfOp op) {
   const FloatForm form = take_float_form(decoder, type);
-  if (form.round != Round::kNearest) decoder.fail("half precision rounds to nearest (.rn) only");
-  if (op == HalfOp::kFma && !form.has_round) decoder.fail("fma needs .rn");
+  if (form.round != Round::kNearest)
+    decoder.fail("another rounding of half precision; accepted: .rn");
+  if (op == HalfOp::kFma && !form.has_round) decoder.fail("fma without a rounding; accepted: .rn");
   const bool bounds = op == HalfOp::kFma && !form.ftz && !form.sat && decoder.take("oob");
   const bool relu = op == HalfOp::kFma && decoder.take("relu");
-  if (relu && form.sat) decoder.fail(".sat and .relu exclude each other");
+  if (relu && form.sat) decoder.fail(".sat and .relu together; accepted: one of them");
   const Clamp clamp = form.sat ? Clamp::kSat : relu ? Clamp::kRelu : Clamp::kNone;
   if (op == HalfOp::kFma) {
     operands_3(decoder, insn, type);
@@ -211,7 +212,8 @@ void decode_half_min_max(Decoder& decoder, Insn& insn, Type type, bool is_max) {
   const bool is_f16 = type == Type::kF16 || type == Type::kF16x2;
   const bool ftz = is_f16 && decoder.take("ftz");
   const bool nan = decoder.take("NaN"), xorsign = decoder.take("xorsign");
-  if (xorsign && !decoder.take("abs")) decoder.fail(".xorsign needs .abs");
+  if (xorsign && !decoder.take("abs"))
+    decoder.fail(".xorsign without .abs; accepted: .xorsign.abs");
   operands_2(decoder, insn, type);
   decoder.set_form(insn, MinMaxFlags{is_max, nan, xorsign});
   const bool pair = bits_of(type) == 32;

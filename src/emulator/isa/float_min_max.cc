@@ -82,12 +82,12 @@ void decode_min_max(Decoder& decoder, Insn& insn, Type type) {
     return;
   }
   if (type != Type::kF32) {
-    decoder.fail_type(type);
+    decoder.fail_type(type, ".f32, .f64, .f16, .f16x2, .bf16, .bf16x2, and integers");
   }
   const bool ftz = decoder.take("ftz"), nan = decoder.take("NaN");
   const bool xorsign = !three && decoder.take("xorsign");
   const bool abs = (three || xorsign) && decoder.take("abs");
-  if (xorsign && !abs) decoder.fail(".xorsign needs .abs");
+  if (xorsign && !abs) decoder.fail(".xorsign without .abs; accepted: .xorsign.abs");
   if (three) {
     operands_3(decoder, insn, type);
   } else {
@@ -125,7 +125,7 @@ void decode_sign(Decoder& decoder, Insn& insn, Type type) {
   } else if (type == Type::kF64) {
     insn.run = handler<Map1<Sign64<kNegate>, uint64_t>>();
   } else {
-    decoder.fail_type(type);
+    decoder.fail_type(type, ".f32, .f64, .f16, .f16x2, .bf16, .bf16x2, .s16, .s32, .s64");
   }
 }
 
@@ -139,7 +139,8 @@ struct CopySign {
 };
 void decode_copysign(Decoder& decoder, Insn& insn) {
   const Type type = decoder.need_type();
-  if (type != Type::kF32 && type != Type::kF64) decoder.fail("copysign takes .f32 and .f64");
+  if (type != Type::kF32 && type != Type::kF64)
+    decoder.fail("copysign of another type; accepted: .f32, .f64");
   operands_2(decoder, insn, type);
   insn.run = type == Type::kF32 ? handler<Map2<CopySign, uint32_t>>()
                                 : handler<Map2<CopySign, uint64_t>>();
@@ -183,9 +184,13 @@ void decode_testp(Decoder& decoder, Insn& insn) {
                                                     {"normal", Property::kNormal},
                                                     {"subnormal", Property::kSubnormal}},
                                                    Property::kNone);
-  if (property == Property::kNone) decoder.fail("testp without a property");
+  if (property == Property::kNone)
+    decoder.fail(
+        "testp without a property; accepted: .finite, .infinite, .number, .notanumber, .normal, "
+        ".subnormal");
   const Type type = decoder.need_type();
-  if (type != Type::kF32 && type != Type::kF64) decoder.fail("testp takes .f32 and .f64");
+  if (type != Type::kF32 && type != Type::kF64)
+    decoder.fail("testp of another type; accepted: .f32, .f64");
   decoder.need_operands(2, 2);
   decoder.set_form(insn, property);
   insn.a = decoder.source(1, type);

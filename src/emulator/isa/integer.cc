@@ -128,7 +128,7 @@ void need_integer(const Decoder& decoder, Type type) {
     case Type::kS16:
     case Type::kS32:
     case Type::kS64: return;
-    default: decoder.fail_type(type);
+    default: decoder.fail_type(type, kIntegers);
   }
 }
 
@@ -185,7 +185,7 @@ Handler signed_handler(const Decoder& decoder, Type type) {
     case Type::kS16: return handler<Map1<F, int16_t>>();
     case Type::kS32: return handler<Map1<F, int32_t>>();
     case Type::kS64: return handler<Map1<F, int64_t>>();
-    default: decoder.fail_type(type);
+    default: decoder.fail_type(type, ".s16, .s32, .s64");
   }
 }
 

@@ -137,7 +137,7 @@ struct Dot {
 
 void decode_count(Decoder& decoder, Insn& insn, Handler of_32, Handler of_64) {
   const Type type = decoder.need_type();
-  if (type != Type::kB32 && type != Type::kB64) decoder.fail("the type must be .b32 or .b64");
+  if (type != Type::kB32 && type != Type::kB64) decoder.fail("another type; accepted: .b32, .b64");
   decoder.need_operands(2, 2);
   insn.a = decoder.source(1, type);
   insn.d = decoder.dest(0, Type::kU32);
@@ -160,7 +160,7 @@ Handler bfind_handler(const Decoder& decoder, Type type) {
     case Type::kS32: return handler<Map1<F, uint32_t, int32_t>>();
     case Type::kU64: return handler<Map1<F, uint32_t, uint64_t>>();
     case Type::kS64: return handler<Map1<F, uint32_t, int64_t>>();
-    default: decoder.fail("the type must be .u32, .s32, .u64 or .s64");
+    default: decoder.fail("another type; accepted: .u32, .s32, .u64, .s64");
   }
 }
 void decode_bfind(Decoder& decoder, Insn& insn) {
@@ -175,14 +175,14 @@ void decode_bfind(Decoder& decoder, Insn& insn) {
 
 void decode_fns(Decoder& decoder, Insn& insn) {
   const Type type = decoder.need_type();
-  if (type != Type::kB32) decoder.fail_type(type);
+  if (type != Type::kB32) decoder.fail_type(type, ".b32");
   operands_3(decoder, insn, type);
   insn.run = plain_handler<Map3<Fns, uint32_t, uint32_t, uint32_t, int32_t>>();
 }
 
 void decode_brev(Decoder& decoder, Insn& insn) {
   const Type type = decoder.need_type();
-  if (type != Type::kB32 && type != Type::kB64) decoder.fail("the type must be .b32 or .b64");
+  if (type != Type::kB32 && type != Type::kB64) decoder.fail("another type; accepted: .b32, .b64");
   operands_1(decoder, insn, type);
   insn.run = type == Type::kB32 ? handler<Map1<Brev, uint32_t>>() : handler<Map1<Brev, uint64_t>>();
 }
@@ -192,7 +192,7 @@ void check_field(const Decoder& decoder, size_t first) {
   for (size_t i = first; i < first + 2; ++i) {
     const Operand& operand = decoder.operand(i);
     if (decoder.is_constant(operand) && operand.integer > 255) {
-      decoder.fail("a position and a length are from 0 to 255");
+      decoder.fail("a position or a length out of range; accepted: 0 to 255");
     }
   }
 }
@@ -210,13 +210,13 @@ void decode_bfe(Decoder& decoder, Insn& insn) {
     case Type::kS32: insn.run = handler<Map3<Bfe, int32_t, int32_t, uint32_t>>(); break;
     case Type::kU64: insn.run = handler<Map3<Bfe, uint64_t, uint64_t, uint32_t>>(); break;
     case Type::kS64: insn.run = handler<Map3<Bfe, int64_t, int64_t, uint32_t>>(); break;
-    default: decoder.fail("the type must be .u32, .s32, .u64 or .s64");
+    default: decoder.fail("another type; accepted: .u32, .s32, .u64, .s64");
   }
 }
 
 void decode_bfi(Decoder& decoder, Insn& insn) {
   const Type type = decoder.need_type();
-  if (type != Type::kB32 && type != Type::kB64) decoder.fail("the type must be .b32 or .b64");
+  if (type != Type::kB32 && type != Type::kB64) decoder.fail("another type; accepted: .b32, .b64");
   decoder.need_operands(5, 5);
   check_field(decoder, 3);
   insn.a = decoder.source(1, type);
@@ -230,7 +230,7 @@ void decode_bfi(Decoder& decoder, Insn& insn) {
 // .clamp or .wrap, one of which must be there.
 bool take_clamp(Decoder& decoder) {
   const int mode = decoder.take_one<int>({{"clamp", 1}, {"wrap", 2}}, 0);
-  if (mode == 0) decoder.fail("needs .clamp or .wrap");
+  if (mode == 0) decoder.fail("no mode; accepted: .clamp, .wrap");
   return mode == 1;
 }
 
@@ -245,13 +245,13 @@ void decode_szext(Decoder& decoder, Insn& insn) {
     insn.run = clamp ? handler<Map2<Szext<true>, int32_t, int32_t, uint32_t>>()
                      : handler<Map2<Szext<false>, int32_t, int32_t, uint32_t>>();
   } else {
-    decoder.fail("the type must be .u32 or .s32");
+    decoder.fail("another type; accepted: .u32, .s32");
   }
 }
 
 void decode_bmsk(Decoder& decoder, Insn& insn) {
   const bool clamp = take_clamp(decoder);
-  if (!decoder.take("b32")) decoder.fail("the type must be .b32");
+  if (!decoder.take("b32")) decoder.fail("another type; accepted: .b32");
   operands_2(decoder, insn, Type::kB32);
   insn.run = clamp ? handler<Map2<Bmsk<true>, uint32_t>>() : handler<Map2<Bmsk<false>, uint32_t>>();
 }
@@ -267,7 +267,7 @@ Handler dot_handler(bool a_signed, bool b_signed) {
 void decode_dot(Decoder& decoder, Insn& insn, int fields, bool high) {
   const Type a = decoder.need_type(), b = decoder.need_type();
   for (const Type type : {a, b}) {
-    if (type != Type::kU32 && type != Type::kS32) decoder.fail("the types must be .u32 or .s32");
+    if (type != Type::kU32 && type != Type::kS32) decoder.fail("other types; accepted: .u32, .s32");
   }
   operands_3(decoder, insn, Type::kU32);
   const bool as = is_signed(a), bs = is_signed(b);
@@ -278,7 +278,7 @@ void decode_dot(Decoder& decoder, Insn& insn, int fields, bool high) {
 void decode_dp4a(Decoder& decoder, Insn& insn) { decode_dot(decoder, insn, 4, false); }
 void decode_dp2a(Decoder& decoder, Insn& insn) {
   const int half = decoder.take_one<int>({{"lo", 1}, {"hi", 2}}, 0);
-  if (half == 0) decoder.fail("dp2a needs .lo or .hi");
+  if (half == 0) decoder.fail("dp2a without a half; accepted: .lo, .hi");
   decode_dot(decoder, insn, 2, half == 2);
 }
 

@@ -131,7 +131,7 @@ Type twice(const Decoder& decoder, Type type) {
     case Type::kS16: return Type::kS32;
     case Type::kU32: return Type::kU64;
     case Type::kS32: return Type::kS64;
-    default: decoder.fail(".wide takes types of 16 and 32 bits");
+    default: decoder.fail(".wide of another type; accepted: .u16, .u32, .s16, .s32");
   }
 }
 
@@ -141,7 +141,7 @@ Handler wide_product(const Decoder& decoder, Type type) {
     case Type::kS16: return handler<Map2<WideProduct, int32_t, int16_t>>();
     case Type::kU32: return handler<Map2<WideProduct, uint64_t, uint32_t>>();
     case Type::kS32: return handler<Map2<WideProduct, int64_t, int32_t>>();
-    default: decoder.fail(".wide takes types of 16 and 32 bits");
+    default: decoder.fail(".wide of another type; accepted: .u16, .u32, .s16, .s32");
   }
 }
 
@@ -151,7 +151,7 @@ Handler wide_sum(const Decoder& decoder, Type type) {
     case Type::kS16: return handler<Map3<WideProduct, int32_t, int16_t, int16_t, int32_t>>();
     case Type::kU32: return handler<Map3<WideProduct, uint64_t, uint32_t, uint32_t, uint64_t>>();
     case Type::kS32: return handler<Map3<WideProduct, int64_t, int32_t, int32_t, int64_t>>();
-    default: decoder.fail(".wide takes types of 16 and 32 bits");
+    default: decoder.fail(".wide of another type; accepted: .u16, .u32, .s16, .s32");
   }
 }
 
@@ -196,7 +196,8 @@ struct Carry {
 void decode_carry(Decoder& decoder, Insn& insn, Type type, bool multiply, CarryForm form) {
   const bool word = type == Type::kU32 || type == Type::kS32;
   if (!word && type != Type::kU64 && type != Type::kS64) {
-    decoder.fail("carries take .u32, .s32, .u64, .s64, not ." + std::string(name_of(type)));
+    decoder.fail("a carry of ." + std::string(name_of(type)) +
+                 "; accepted: .u32, .s32, .u64, .s64");
   }
   if (multiply) {
     operands_3(decoder, insn, type);
@@ -223,7 +224,8 @@ void decode_mul(Decoder& decoder, Insn& insn) {
   const Half half = take_half(decoder);
   const Type type = decoder.need_type();
   if (is_float(type) && half == Half::kNone) return decode_float_mul(decoder, insn, type);
-  if (half == Half::kNone) decoder.fail("mul of integers needs .lo, .hi or .wide");
+  if (half == Half::kNone)
+    decoder.fail("mul of integers without a half; accepted: .lo, .hi, .wide");
   if (half == Half::kWide) {
     decoder.need_operands(3, 3);
     insn.a = decoder.source(1, type);
@@ -241,9 +243,11 @@ void decode_mad(Decoder& decoder, Insn& insn) {
   const Half half = take_half(decoder);
   const bool carry = decoder.take("cc");
   const Type type = decoder.need_type();
-  if (carry && half != Half::kLo && half != Half::kHi) decoder.fail(".cc needs .lo or .hi");
+  if (carry && half != Half::kLo && half != Half::kHi)
+    decoder.fail(".cc without a half; accepted: .lo, .hi");
   if (is_float(type) && half == Half::kNone) return decode_float_fma(decoder, insn, type);
-  if (half == Half::kNone) decoder.fail("mad of integers needs .lo, .hi or .wide");
+  if (half == Half::kNone)
+    decoder.fail("mad of integers without a half; accepted: .lo, .hi, .wide");
   if (carry) return decode_mad_carry(decoder, insn, type, half == Half::kHi, false);
   if (half == Half::kWide) {
     decoder.need_operands(4, 4);
@@ -266,7 +270,8 @@ void decode_mad(Decoder& decoder, Insn& insn) {
 void decode_mul24(Decoder& decoder, Insn& insn) {
   const Half half = take_half(decoder);
   const Type type = decoder.need_type();
-  if (half != Half::kLo && half != Half::kHi) decoder.fail("mul24 needs .lo or .hi");
+  if (half != Half::kLo && half != Half::kHi)
+    decoder.fail("mul24 without a half; accepted: .lo, .hi");
   operands_2(decoder, insn, type);
   const bool high = half == Half::kHi;
   if (type == Type::kU32) {
@@ -276,14 +281,15 @@ void decode_mul24(Decoder& decoder, Insn& insn) {
     insn.run = high ? handler<Map2<Product24<true>, int32_t>>()
                     : handler<Map2<Product24<false>, int32_t>>();
   } else {
-    decoder.fail("mul24 takes .u32 and .s32");
+    decoder.fail("mul24 of another type; accepted: .u32, .s32");
   }
 }
 
 void decode_mad24(Decoder& decoder, Insn& insn) {
   const Half half = take_half(decoder);
   const Type type = decoder.need_type();
-  if (half != Half::kLo && half != Half::kHi) decoder.fail("mad24 needs .lo or .hi");
+  if (half != Half::kLo && half != Half::kHi)
+    decoder.fail("mad24 without a half; accepted: .lo, .hi");
   operands_3(decoder, insn, type);
   const bool high = half == Half::kHi;
   if (high && type == Type::kS32 && decoder.take("sat")) {
@@ -295,7 +301,7 @@ void decode_mad24(Decoder& decoder, Insn& insn) {
     insn.run = high ? handler<Map3<Product24<true>, int32_t>>()
                     : handler<Map3<Product24<false>, int32_t>>();
   } else {
-    decoder.fail("mad24 takes .u32 and .s32");
+    decoder.fail("mad24 of another type; accepted: .u32, .s32");
   }
 }
 
@@ -318,7 +324,8 @@ void decode_mad_carry(Decoder& decoder, Insn& insn, Type type, bool high, bool c
 }
 void decode_madc(Decoder& decoder, Insn& insn) {
   const Half half = take_half(decoder);
-  if (half != Half::kLo && half != Half::kHi) decoder.fail("madc needs .lo or .hi");
+  if (half != Half::kLo && half != Half::kHi)
+    decoder.fail("madc without a half; accepted: .lo, .hi");
   const bool out = decoder.take("cc");
   decode_carry(decoder, insn, decoder.need_type(), true,
                {kNoSlot, true, out, false, half == Half::kHi});

@@ -141,6 +141,7 @@ struct Map3 {
 };
 
 // --- Choice of a type ---------------------------------------------------------------------------
+inline constexpr std::string_view kIntegers = ".u16, .u32, .u64, .s16, .s32, .s64";
 // The handler of M<T> for an integer type of 16, 32 or 64 bits.
 template <template <class> class M>
 Handler for_integer(const Decoder& decoder, Type type) {
@@ -151,7 +152,7 @@ Handler for_integer(const Decoder& decoder, Type type) {
     case Type::kS16: return handler<M<int16_t>>();
     case Type::kS32: return handler<M<int32_t>>();
     case Type::kS64: return handler<M<int64_t>>();
-    default: decoder.fail_type(type);
+    default: decoder.fail_type(type, kIntegers);
   }
 }
 // The handler of M<T> for the unsigned integer of the type's width.
@@ -161,7 +162,7 @@ Handler for_width(const Decoder& decoder, Type type) {
     case 16: return handler<M<uint16_t>>();
     case 32: return handler<M<uint32_t>>();
     case 64: return handler<M<uint64_t>>();
-    default: decoder.fail_type(type);
+    default: decoder.fail_type(type, "types of 16, 32 and 64 bits");
   }
 }
 

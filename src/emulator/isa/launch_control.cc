@@ -112,7 +112,7 @@ Flow run_try_cancel(Exec& exec, const Insn& insn) {
 
 void decode_try_cancel(Decoder& decoder, Insn& insn) {
   TryCancelForm form;
-  if (!decoder.take("async")) decoder.fail("try_cancel needs .async");
+  if (!decoder.take("async")) decoder.fail("try_cancel without .async; accepted: .async");
   decoder.take("shared::cta");
   decoder.take("mbarrier::complete_tx::bytes");
   form.multicast = decoder.take("multicast::cluster::all");
@@ -136,7 +136,7 @@ Flow run_is_canceled(Exec& exec, const Insn& insn) {
 
 void decode_is_canceled(Decoder& decoder, Insn& insn) {
   decoder.need_type();
-  if (decoder.need_type() != Type::kB128) decoder.fail("accepted: .pred.b128");
+  if (decoder.need_type() != Type::kB128) decoder.fail("another type; accepted: .pred.b128");
   decoder.need_operands(2, 2);
   insn.d = decoder.dest(0, Type::kPred);
   insn.a = decoder.source(1, Type::kB128);

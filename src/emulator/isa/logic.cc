@@ -98,7 +98,7 @@ struct NotPredicate {
 bool is_bits(Type type) { return type == Type::kB16 || type == Type::kB32 || type == Type::kB64; }
 Type need_bits(Decoder& decoder) {
   const Type type = decoder.need_type();
-  if (!is_bits(type)) decoder.fail("the type must be .b16, .b32 or .b64");
+  if (!is_bits(type)) decoder.fail("another type; accepted: .b16, .b32, .b64");
   return type;
 }
 
@@ -178,8 +178,9 @@ void decode_shr(Decoder& decoder, Insn& insn) {
 void decode_shf(Decoder& decoder, Insn& insn) {
   const int side = decoder.take_one<int>({{"l", 1}, {"r", 2}}, 0);
   const int mode = decoder.take_one<int>({{"clamp", 1}, {"wrap", 2}}, 0);
-  if (side == 0 || mode == 0) decoder.fail("shf needs .l or .r, and .clamp or .wrap");
-  if (!decoder.take("b32")) decoder.fail("the type must be .b32");
+  if (side == 0 || mode == 0)
+    decoder.fail("shf without a direction or a mode; accepted: .l, .r, with .clamp, .wrap");
+  if (!decoder.take("b32")) decoder.fail("another type; accepted: .b32");
   operands_3(decoder, insn, Type::kB32);
   if (side == 1) {
     insn.run = mode == 1 ? handler<Map3<Shf<true, true>, uint32_t>>()
@@ -226,13 +227,14 @@ struct Lop3Predicate {
 
 void decode_lop3(Decoder& decoder, Insn& insn) {
   const int combine = decoder.take_one<int>({{"or", 1}, {"and", 2}}, 0);
-  if (!decoder.take("b32")) decoder.fail("the type must be .b32");
+  if (!decoder.take("b32")) decoder.fail("another type; accepted: .b32");
   decoder.need_operands(combine == 0 ? 5 : 6, combine == 0 ? 5 : 6);
   insn.a = decoder.source(1, Type::kB32);
   insn.b = decoder.source(2, Type::kB32);
   insn.c = decoder.source(3, Type::kB32);
   const int64_t table = decoder.constant(4);
-  if (table < 0 || table > 255) decoder.fail_syntax("the table of lop3 must lie in 0..255");
+  if (table < 0 || table > 255)
+    decoder.fail_syntax("the table of lop3 out of range; accepted: 0 to 255");
   Lop3Form form;
   form.table = static_cast<uint8_t>(table);
   if (combine == 0) {
@@ -242,7 +244,8 @@ void decode_lop3(Decoder& decoder, Insn& insn) {
     return;
   }
   const Operand& pair = decoder.operand(0);
-  if (pair.kind != Operand::Kind::kPair) decoder.fail_syntax("lop3 with .or or .and writes d|p");
+  if (pair.kind != Operand::Kind::kPair)
+    decoder.fail_syntax("lop3 with .or or .and and one result; accepted: d|p");
   form.other = decoder.predicate(decoder.operand(5), &form.negated);
   form.is_or = combine == 1;
   insn.d = decoder.dest(pair.list[0], Type::kB32);
@@ -280,7 +283,7 @@ struct PrmtMode {
 };
 
 void decode_prmt(Decoder& decoder, Insn& insn) {
-  if (!decoder.take("b32")) decoder.fail("the type must be .b32");
+  if (!decoder.take("b32")) decoder.fail("another type; accepted: .b32");
   const auto selectors = decoder.take_one<uint64_t>({{"f4e", 0x6543'5432'4321'3210},
                                                      {"b4e", 0x0123'7012'6701'5670},
                                                      {"rc8", 0x3333'2222'1111'0000},

@@ -122,7 +122,7 @@ void take_registers(Decoder& decoder, Insn& insn, const MatrixForm& form, const 
   }
   if (slots.size() != form.registers) {
     decoder.fail_syntax(
-        fmt::format("a vector of {} registers; this form takes {}", slots.size(), form.registers));
+        fmt::format("a vector of {} registers; accepted: {}", slots.size(), form.registers));
   }
   decoder.set_list(insn, std::move(slots));
 }
@@ -133,15 +133,16 @@ MatrixForm take_form(Decoder& decoder, bool loads) {
   const uint32_t count = take_count(decoder);
   form.transposes = decoder.take("trans");
   take_space(decoder, &form);
-  if (decoder.take("b8x16")) decoder.fail("decompression to .b8x16 is not supported");
+  if (decoder.has("b8x16"))
+    decoder.fail("decompression to .b8x16 is not supported; accepted: .b8, .b16");
   form.bytes = decoder.take("b8");
   if (form.bytes) {
     if (!decoder.take(loads ? "m16n16" : "m16n8")) {
       decoder.fail(
           fmt::format("a shape that .b8 does not have; accepted: {}", loads ? "m16n16" : "m16n8"));
     }
-    if (!form.transposes) decoder.fail(".b8 without .trans");
-    if (loads && count == 4) decoder.fail("m16n16 takes x1 and x2");
+    if (!form.transposes) decoder.fail(".b8 without .trans; accepted: .trans.b8");
+    if (loads && count == 4) decoder.fail("m16n16 of another number; accepted: x1, x2");
   } else if (!decoder.take("b16") || !decoder.take("m8n8")) {
     decoder.fail("a form that is not supported; accepted: m8n8 with .b16, and .b8");
   }
@@ -179,7 +180,7 @@ void decode_store_matrix(Decoder& decoder, Insn& insn) {
 void decode_move_matrix(Decoder& decoder, Insn& insn) {
   take_sync_aligned(decoder);
   if (!decoder.take("m8n8") || !decoder.take("trans") || !decoder.take("b16")) {
-    decoder.fail("movmatrix takes .m8n8.trans.b16");
+    decoder.fail("another movmatrix; accepted: .m8n8.trans.b16");
   }
   decoder.finish();
   decoder.need_operands(2, 2);

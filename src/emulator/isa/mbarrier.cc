@@ -231,10 +231,12 @@ void take_place(Decoder& decoder, bool remote, BarrierInsn* barrier) {
   const bool known = barrier->space == Space::kGeneric || barrier->space == Space::kShared ||
                      (remote && barrier->space == Space::kSharedCluster);
   if (!known) {
-    decoder.fail(remote ? "an mbarrier lies in .shared::cta or .shared::cluster"
-                        : "an mbarrier lies in .shared::cta here");
+    decoder.fail(
+        remote ? "an mbarrier in another space; accepted: .shared, .shared::cta, .shared::cluster"
+               : "an mbarrier in another space; accepted: .shared, .shared::cta");
   }
-  if (decoder.need_type() != Type::kB64) decoder.fail("an mbarrier is a .b64");
+  if (decoder.need_type() != Type::kB64)
+    decoder.fail("an mbarrier of another type; accepted: .b64");
 }
 
 // {.sem.scope}, which only observers ask for: .release or .acquire, and .cta, when they are left
@@ -243,9 +245,10 @@ void take_order(Decoder& decoder, std::string_view strong, BarrierInsn* barrier)
   const bool is_strong = decoder.take(strong), relaxed = decoder.take("relaxed");
   const bool cta = decoder.take("cta"), cluster = decoder.take("cluster");
   if ((is_strong || relaxed) != (cta || cluster)) {
-    decoder.fail("an ordering and its scope go together");
+    decoder.fail("an ordering without its scope, or a scope alone; accepted: both or neither");
   }
-  if ((is_strong && relaxed) || (cta && cluster)) decoder.fail("contradicting qualifiers");
+  if (is_strong && relaxed) decoder.fail("two orderings; accepted: one");
+  if (cta && cluster) decoder.fail("two scopes; accepted: one");
   barrier->ordered = !relaxed;
   barrier->scope = cluster ? Scope::kCluster : Scope::kCta;
 }
@@ -276,7 +279,8 @@ void decode_any_arrive(Decoder& decoder, Insn& insn, bool drop) {
   barrier.drop = drop;
   const bool expects = decoder.take("expect_tx");
   barrier.no_complete = decoder.take("noComplete");
-  if (expects && barrier.no_complete) decoder.fail("contradicting qualifiers");
+  if (expects && barrier.no_complete)
+    decoder.fail("both .expect_tx and .noComplete; accepted: one of them");
   take_order(decoder, "release", &barrier);
   take_place(decoder, !barrier.no_complete, &barrier);
   decoder.finish();
@@ -285,7 +289,7 @@ void decode_any_arrive(Decoder& decoder, Insn& insn, bool drop) {
   barrier.address = decoder.address(1);
   insn.d = decoder.dest_or_none(0, Type::kB64);
   if (insn.d != kNoSlot && barrier.space == Space::kSharedCluster) {
-    decoder.fail_syntax("an arrival at .shared::cluster returns no state: write _");
+    decoder.fail_syntax("a state of an arrival at .shared::cluster; accepted: _");
   }
   if (decoder.operand_count() == 3) {
     (expects ? barrier.bytes : barrier.count) = decoder.source(2, Type::kU32);
@@ -300,7 +304,7 @@ void decode_arrive_drop(Decoder& decoder, Insn& insn) { decode_any_arrive(decode
 void decode_bytes(Decoder& decoder, Insn& insn, bool completes) {
   BarrierInsn barrier;
   if (decoder.take("relaxed") != (decoder.take_one<int>({{"cta", 1}, {"cluster", 2}}, 0) != 0)) {
-    decoder.fail("an ordering and its scope go together");
+    decoder.fail("an ordering without its scope, or a scope alone; accepted: both or neither");
   }
   take_place(decoder, true, &barrier);
   decoder.finish();
@@ -335,7 +339,7 @@ void decode_test_wait(Decoder& decoder, Insn& insn) { decode_wait(decoder, insn,
 void decode_try_wait(Decoder& decoder, Insn& insn) { decode_wait(decoder, insn, true); }
 
 void decode_pending_count(Decoder& decoder, Insn& insn) {
-  if (decoder.need_type() != Type::kB64) decoder.fail("the state is a .b64");
+  if (decoder.need_type() != Type::kB64) decoder.fail("a state of another type; accepted: .b64");
   decoder.finish();
   decoder.need_operands(2, 2);
   insn.a = decoder.source(1, Type::kB64);

@@ -133,7 +133,7 @@ Mover find_mover(Decoder& decoder, Type type, int bits) {
                                       : by_bytes<Maker, false>(bytes, register_bytes);
   if (mover == nullptr) {
     decoder.fail_syntax("a register of " + std::to_string(bits) + " bits is too narrow for " +
-                        std::string(name_of(type)));
+                        std::string(name_of(type)) + "; accepted: at least its bits");
   }
   return mover;
 }
@@ -192,7 +192,10 @@ void check_type(Decoder& decoder, Type type) {
     case Type::kS64:
     case Type::kF32:
     case Type::kF64: return;
-    default: decoder.fail(std::string(name_of(type)) + " is no type of a load or store");
+    default:
+      decoder.fail("." + std::string(name_of(type)) +
+                   " is no type of a load or store; accepted: .b8 to .b128, .u8 to .u64, .s8 to "
+                   ".s64, .f32, .f64");
   }
 }
 
@@ -201,16 +204,17 @@ void check_vector(Decoder& decoder, const MemoryOp& op, Type type) {
   const bool word =
       type == Type::kB32 || type == Type::kS32 || type == Type::kU32 || type == Type::kF32;
   if (op.count == 8 && !word) {
-    decoder.fail(".v8 takes .b32, .s32, .u32 or .f32, not ." + std::string(name_of(type)));
+    decoder.fail(".v8 of ." + std::string(name_of(type)) + "; accepted: .b32, .s32, .u32, .f32");
   }
-  if (op.operand.bytes > 32) decoder.fail("a vector of more than 32 bytes");
+  if (op.operand.bytes > 32) decoder.fail("a vector of more than 32 bytes; accepted: at most 32");
   if (op.operand.bytes < 32) return;
   const std::string form = ".v" + std::to_string(op.count) + " of ." + std::string(name_of(type));
   if (decoder.statement().words.front() == "ldu") {
-    decoder.fail(form + " is for ld and st: ldu takes 16 bytes at most");
+    decoder.fail(form + " of ldu; accepted: 16 bytes at most");
   }
   if (op.operand.space != Space::kGlobal && op.operand.space != Space::kGeneric) {
-    decoder.fail(form + " needs .global, or a generic address of global memory");
+    decoder.fail(form +
+                 " in another space; accepted: .global, or a generic address of global memory");
   }
 }
 
@@ -221,10 +225,11 @@ MemoryOp decode_access(Decoder& decoder, bool store, size_t pointer, Type* type)
   op.operand.writes = store;
   take_ordering(decoder, &op.operand);
   op.operand.space = decoder.take_space();
-  if (store && op.operand.space == Space::kConst) decoder.fail("a store to .const");
+  if (store && op.operand.space == Space::kConst)
+    decoder.fail("a store to .const; accepted: .global, .shared, .local, .param");
   op.operand.read_only = !store && decoder.take("nc");
   if (op.operand.read_only && op.operand.space != Space::kGlobal) {
-    decoder.fail(".nc without .global");
+    decoder.fail(".nc without .global; accepted: .global.nc");
   }
   const bool policy = take_cache_hints(decoder);
   op.count = take_vector(decoder);
@@ -247,8 +252,8 @@ void decode_elements(Decoder& decoder, Insn& insn, const Operand& registers, Typ
   constexpr bool kStore = std::is_same_v<Maker, StoreMaker>;
   const auto elements = decoder.elements(registers);
   if (elements.size() != op.count) {
-    decoder.fail_syntax("a vector of " + std::to_string(elements.size()) + " registers, not " +
-                        std::to_string(op.count));
+    decoder.fail_syntax("a vector of " + std::to_string(elements.size()) +
+                        " registers; accepted: " + std::to_string(op.count));
   }
   std::vector<Slot> slots;
   for (uint32_t i = 0; i < op.count; ++i) {

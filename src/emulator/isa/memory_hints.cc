@@ -72,7 +72,7 @@ void decode_prefetch(Decoder& decoder, Insn& insn) {
                                              {"L2::evict_last", true},
                                              {"L2::evict_normal", true}},
                                             false);
-  if (!known) decoder.fail("a prefetch without a level");
+  if (!known) decoder.fail("a prefetch without a level; accepted: .L1, .L2");
   decoder.finish();
   decoder.need_operands(1, 1);
   decoder.address(0);
@@ -81,11 +81,12 @@ void decode_prefetch(Decoder& decoder, Insn& insn) {
 
 void decode_apply_priority(Decoder& decoder, Insn& insn) {
   decoder.take("global");
-  if (!decoder.take("L2::evict_normal")) decoder.fail("applypriority without .L2::evict_normal");
+  if (!decoder.take("L2::evict_normal"))
+    decoder.fail("applypriority without a priority; accepted: .L2::evict_normal");
   decoder.finish();
   decoder.need_operands(2, 2);
   decoder.address(0);
-  if (decoder.constant(1) != 128) decoder.fail_syntax("the size must be 128");
+  if (decoder.constant(1) != 128) decoder.fail_syntax("another size; accepted: 128");
   insn.run = do_nothing;
 }
 
@@ -94,28 +95,32 @@ void decode_discard(Decoder& decoder, Insn& insn) {
   operand.writes = true;
   operand.bytes = kDiscarded;
   if (decoder.take("global")) operand.space = Space::kGlobal;
-  if (!decoder.take("L2")) decoder.fail("discard without .L2");
+  if (!decoder.take("L2")) decoder.fail("discard without a level; accepted: .L2");
   decoder.finish();
   decoder.need_operands(2, 2);
   operand.address = decoder.address(0);
-  if (decoder.constant(1) != kDiscarded) decoder.fail_syntax("the size must be 128");
+  if (decoder.constant(1) != kDiscarded) decoder.fail_syntax("another size; accepted: 128");
   decoder.set_form(insn, operand);
   insn.run = discard;
 }
 
 void decode_create_policy(Decoder& decoder, Insn& insn) {
   const int form = decoder.take_one<int>({{"range", 1}, {"fractional", 2}, {"cvt", 3}}, 0);
-  if (form == 0) decoder.fail("createpolicy without .range, .fractional or .cvt");
+  if (form == 0) decoder.fail("createpolicy without a kind; accepted: .range, .fractional, .cvt");
   decoder.take("global");
   CachePolicy policy{0};
   if (form == 3) {
-    if (!decoder.take("L2")) decoder.fail("createpolicy.cvt without .L2");
+    if (!decoder.take("L2")) decoder.fail("createpolicy.cvt without a level; accepted: .L2");
   } else {
     policy.bits = take_priority(decoder);
-    if (policy.bits == 0) decoder.fail("createpolicy without a primary priority");
+    if (policy.bits == 0)
+      decoder.fail(
+          "createpolicy without a primary priority; accepted: .L2::evict_last, .L2::evict_normal, "
+          ".L2::evict_first, .L2::evict_unchanged");
     take_priority(decoder);  // the secondary one
   }
-  if (decoder.need_type() != Type::kB64) decoder.fail("createpolicy makes a .b64");
+  if (decoder.need_type() != Type::kB64)
+    decoder.fail("createpolicy of another type; accepted: .b64");
   decoder.finish();
   decoder.set_form(insn, policy);
   insn.d = decoder.dest(0, Type::kB64);
@@ -136,7 +141,7 @@ void decode_create_policy(Decoder& decoder, Insn& insn) {
 }
 
 void decode_multimem(Decoder& decoder, Insn&) {
-  decoder.fail("multimem needs memory of several devices, which this emulator does not have");
+  decoder.fail("multimem, and memory of several devices, are not supported; accepted: ld, st, red");
 }
 
 }  // namespace ptxemu

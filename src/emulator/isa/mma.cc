@@ -256,15 +256,19 @@ bool fits(const MmaSyncForm& form) {
 void take_types(Decoder& decoder, MmaSyncForm* form) {
   const Type d = decoder.need_type(), a = decoder.need_type(), b = decoder.need_type(),
              c = decoder.need_type();
-  if (d != c) decoder.fail("accumulators of different types");
+  if (d != c) decoder.fail("accumulators of different types; accepted: D and C of one");
   if (!element_of(a, &form->a) || !element_of(b, &form->b)) {
-    decoder.fail(fmt::format("multiplicands of types .{} and .{} are not supported", name_of(a),
-                             name_of(b)));
+    decoder.fail(
+        fmt::format("multiplicands of types .{} and .{} are not supported; accepted: .f16, .bf16, "
+                    ".tf32, .e4m3, .e5m2, .s8, .u8",
+                    name_of(a), name_of(b)));
   }
   const bool bytes = container_bytes(form->a) == 1;
   if ((!bytes && a != b) || container_bytes(form->a) != container_bytes(form->b) ||
       is_integer(form->a) != is_integer(form->b)) {
-    decoder.fail("multiplicands of types that do not go together");
+    decoder.fail(
+        "multiplicands of types that do not go together; accepted: one type, .e4m3 with .e5m2, .s8 "
+        "with .u8");
   }
   const bool half_too = a == Type::kF16 || (bytes && !is_integer(form->a));
   if (d == Type::kS32 && is_integer(form->a)) {
@@ -272,9 +276,15 @@ void take_types(Decoder& decoder, MmaSyncForm* form) {
   } else if (d == Type::kF16 && half_too) {
     form->accumulator = Accumulator::kF16;
   } else if (d != Type::kF32 || is_integer(form->a)) {
-    decoder.fail(fmt::format("accumulators of type .{} for .{}", name_of(d), name_of(a)));
+    decoder.fail(
+        fmt::format("accumulators of type .{} for .{}; accepted: .s32 for integers, else .f32, and "
+                    ".f16 for .f16, .e4m3, .e5m2",
+                    name_of(d), name_of(a)));
   }
-  if (!fits(*form)) decoder.fail("a shape that this type does not have");
+  if (!fits(*form))
+    decoder.fail(
+        "a shape that this type does not have; accepted: rows of 16 or 32 bytes, and m8n8 of "
+        "integers with 16");
 }
 
 void take_vectors(Decoder& decoder, Insn& insn, const MmaSyncForm& form, Type type) {
@@ -285,7 +295,7 @@ void take_vectors(Decoder& decoder, Insn& insn, const MmaSyncForm& form, Type ty
   for (size_t i = 0; i < 4; ++i) {
     const auto elements = decoder.elements(decoder.operand(i));
     if (elements.size() != counts[i]) {
-      decoder.fail_syntax(fmt::format("operand {} has {} registers; this shape takes {}", i + 1,
+      decoder.fail_syntax(fmt::format("operand {} has {} registers; accepted: {}", i + 1,
                                       elements.size(), counts[i]));
     }
     for (const Operand* element : elements) {
@@ -299,11 +309,11 @@ void take_vectors(Decoder& decoder, Insn& insn, const MmaSyncForm& form, Type ty
 void decode_double(Decoder& decoder, Insn& insn, MmaSyncForm form) {
   decoder.take("rn");  // the only rounding that is modelled, and the default
   for (int i = 0; i < 3; ++i) {
-    if (!decoder.take("f64")) decoder.fail("double precision takes .f64.f64.f64.f64");
+    if (!decoder.take("f64")) decoder.fail("types of double precision; accepted: .f64.f64.f64.f64");
   }
   decoder.finish();
   if (form.k > 16 || (form.m == 8 && form.k != 4)) {
-    decoder.fail("a shape that f64 does not have");
+    decoder.fail("a shape that f64 does not have; accepted: m8n8k4, m16n8k4, m16n8k8, m16n8k16");
   }
   form.a_registers = static_cast<uint32_t>(form.m * form.k / 32);
   form.b_registers = static_cast<uint32_t>(form.k / 4);
@@ -323,10 +333,13 @@ void decode_mma(Decoder& decoder, Insn& insn) {
   if (!decoder.take("row") || !decoder.take("col") || !in_order) {
     decoder.fail("layouts that are not supported; accepted: .row.col");
   }
-  if (decoder.take("block_scale")) decoder.fail("block-scaled mma is not supported");
-  if (decoder.take("kind::f8f6f4")) decoder.fail("mma of .kind::f8f6f4 is not supported");
+  if (decoder.has("block_scale"))
+    decoder.fail("block-scaled mma is not supported; accepted: without .block_scale");
+  if (decoder.has("kind::f8f6f4"))
+    decoder.fail("mma of .kind::f8f6f4 is not supported; accepted: without .kind");
   if (decoder.take("f64")) return decode_double(decoder, insn, form);
-  if (form.m == 8 && form.k == 4) decoder.fail("mma.m8n8k4 of .f16 is not supported");
+  if (form.m == 8 && form.k == 4)
+    decoder.fail("mma.m8n8k4 of .f16 is not supported; accepted: m16n8k8, m16n8k16");
   take_types(decoder, &form);
   if (form.accumulator == Accumulator::kS32) form.saturate = decoder.take("satfinite");
   decoder.finish();
@@ -340,7 +353,9 @@ void decode_mma(Decoder& decoder, Insn& insn) {
   insn.run = run_mma;
 }
 
-void refuse_sparse(Decoder& decoder, Insn&) { decoder.fail("sparse mma.sp is not supported"); }
+void refuse_sparse(Decoder& decoder, Insn&) {
+  decoder.fail("sparse mma.sp is not supported; accepted: mma");
+}
 
 }  // namespace
 

@@ -99,7 +99,7 @@ Type element_type(const Decoder& decoder, int bits) {
     case 16: return Type::kB16;
     case 32: return Type::kB32;
     case 64: return Type::kB64;
-    default: decoder.fail_syntax("a vector of elements that are not of 8, 16, 32 or 64 bits");
+    default: decoder.fail_syntax("a vector of other elements; accepted: of 8, 16, 32, 64 bits");
   }
 }
 
@@ -112,7 +112,9 @@ Handler pack_handler(const Decoder& decoder, int bits, int element) {
     case 6432: return handler<Pack<uint64_t, uint32_t, 2, 32>>();
     case 12832: return plain_handler<Pack128<uint32_t>>();
     case 12864: return plain_handler<Pack128<uint64_t>>();
-    default: decoder.fail_syntax("a vector that mov does not pack");
+    default:
+      decoder.fail_syntax(
+          "a vector that mov does not pack; accepted: 2 or 4 elements that fill the type");
   }
 }
 
@@ -125,7 +127,9 @@ Handler unpack_handler(const Decoder& decoder, int bits, int element) {
     case 6432: return handler<Unpack<uint64_t, uint32_t, 2, 32>>();
     case 12832: return plain_handler<Unpack128<uint32_t>>();
     case 12864: return plain_handler<Unpack128<uint64_t>>();
-    default: decoder.fail_syntax("a vector that mov does not unpack");
+    default:
+      decoder.fail_syntax(
+          "a vector that mov does not unpack; accepted: 2 or 4 elements that fill the type");
   }
 }
 
@@ -133,7 +137,7 @@ void decode_vector(Decoder& decoder, Insn& insn, Type type) {
   const Operand &d = decoder.operand(0), &a = decoder.operand(1);
   const bool pack = a.kind == Operand::Kind::kVector;
   if (pack && d.kind == Operand::Kind::kVector) {
-    decoder.fail_syntax("mov from a vector to a vector");
+    decoder.fail_syntax("mov from a vector to a vector; accepted: a vector on one side");
   }
   const auto elements = decoder.elements(pack ? a : d);
   const int bits = bits_of(type);
@@ -177,7 +181,7 @@ bool decode_clock(Decoder& decoder, Insn& insn, Type type) {
   const SpecialName special = special_register(a.text);
   if (special.reg == SpecialRegister::kCount || special.reg < SpecialRegister::kClock) return false;
   const int bits = bits_of(type);
-  if (bits != 32 && bits != 64) decoder.fail("a clock has 32 or 64 bits");
+  if (bits != 32 && bits != 64) decoder.fail("a clock of other bits; accepted: 32, 64");
   decoder.set_form(insn, ClockForm{special.reg, bits});
   insn.d = decoder.dest(0, type);
   insn.run = plain_handler<Clock>();
@@ -187,7 +191,8 @@ bool decode_clock(Decoder& decoder, Insn& insn, Type type) {
 void decode_mov(Decoder& decoder, Insn& insn) {
   const Type type = decoder.need_type();
   const bool narrow_float = is_float(type) && type != Type::kF32 && type != Type::kF64;
-  if (narrow_float) decoder.fail("mov has no such type; .b16, .b32 and .b64 are alike");
+  if (narrow_float)
+    decoder.fail("mov has no such type; accepted: .b16, .b32, .b64, which are alike");
   decoder.need_operands(2, 2);
   const auto is_vector = [&](size_t i) {
     return decoder.operand(i).kind == Operand::Kind::kVector;
@@ -201,7 +206,7 @@ void decode_mov(Decoder& decoder, Insn& insn) {
     case 32: insn.run = handler<Map1<Same, uint32_t>>(); break;
     case 64: insn.run = handler<Map1<Same, uint64_t>>(); break;
     case 128: insn.run = handler<Map1<Same, Wide>>(); break;
-    default: decoder.fail_type(type);
+    default: decoder.fail_type(type, "types of 16, 32, 64 and 128 bits");
   }
 }
 

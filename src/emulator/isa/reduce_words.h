@@ -21,7 +21,8 @@ inline ReduceOp take_reduce_op(Decoder& decoder) {
                                         {"exch", word(ReduceOp::kExchange)}},
                                        kNone);
   if (op == kNone) {
-    decoder.fail("no operation: add, min, max, inc, dec, and, or, xor, exch or cas");
+    decoder.fail(
+        "no operation; accepted: .add, .min, .max, .inc, .dec, .and, .or, .xor, .exch, .cas");
   }
   return static_cast<ReduceOp>(op);
 }
@@ -58,7 +59,15 @@ inline bool reduction_takes(ReduceOp op, Type type, ReduceBy by) {
 }
 
 inline void need_reduction(Decoder& decoder, ReduceOp op, Type type, ReduceBy by) {
-  if (!reduction_takes(op, type, by)) decoder.fail("this operation does not take this type");
+  if (reduction_takes(op, type, by)) return;
+  std::string types;
+  for (int i = 1; i <= static_cast<int>(Type::kF64); ++i) {
+    const Type other = static_cast<Type>(i);
+    if (!reduction_takes(op, other, by)) continue;
+    types += types.empty() ? "." : ", .";
+    types += name_of(other);
+  }
+  decoder.fail_type(type, types.empty() ? "another operation" : types);
 }
 
 }  // namespace ptxemu

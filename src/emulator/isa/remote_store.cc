@@ -113,20 +113,23 @@ void decode_remote(Decoder& decoder, Insn& insn, RemoteStore store, Type type) {
   store.operand.writes = true;
   if (store.signals && store.operand.space != Space::kGeneric &&
       store.operand.space != Space::kSharedCluster) {
-    decoder.fail("with a barrier the destination is in .shared::cluster");
+    decoder.fail("another destination with a barrier; accepted: .shared::cluster");
   }
   if (!store.signals && store.operand.space != Space::kGeneric &&
       store.operand.space != Space::kGlobal) {
-    decoder.fail("without a barrier the destination is in .global");
+    decoder.fail("another destination without a barrier; accepted: .global");
   }
   decoder.finish();
   decoder.need_operands(store.signals ? 3 : 2, store.signals ? 3 : 2);
   store.element_bytes = static_cast<uint32_t>(bytes_of(type));
-  if (type == Type::kPred || store.element_bytes > kMostElementBytes) decoder.fail_type(type);
+  if (type == Type::kPred || store.element_bytes > kMostElementBytes)
+    decoder.fail_type(type, "types of 1 to 8 bytes");
   store.operand.bytes = store.element_bytes * store.count;
   store.operand.address = decoder.address(0);
   const auto values = decoder.elements(decoder.operand(1));
-  if (values.size() != store.count) decoder.fail_syntax("a vector of the wrong size");
+  if (values.size() != store.count)
+    decoder.fail_syntax(
+        fmt::format("a vector of another size; accepted: {} registers", store.count));
   for (uint32_t i = 0; i < store.count; ++i) store.values[i] = decoder.source(*values[i], type);
   if (store.signals) {
     store.barrier_space = store.operand.space;
@@ -195,13 +198,15 @@ void decode_store_async(Decoder& decoder, Insn& insn) {
     decoder.take("cluster");
   } else {
     decoder.take("mmio");
-    if (!decoder.take("release")) decoder.fail("st.async without a barrier must be .release");
-    if (!decoder.take("gpu") && !decoder.take("sys")) decoder.fail("the scope is .gpu or .sys");
+    if (!decoder.take("release"))
+      decoder.fail("st.async without a barrier and .release; accepted: .release");
+    if (!decoder.take("gpu") && !decoder.take("sys"))
+      decoder.fail("another scope; accepted: .gpu, .sys");
   }
   store.count = take_vector(decoder);
   const Type type = decoder.need_type();
   if (store.count > kMostElements || (store.count > 1 && !store.signals)) {
-    decoder.fail("this vector");
+    decoder.fail("a vector that st.async does not have; accepted: .v2, .v4, with a barrier");
   }
   // 4 or 8 bytes with a barrier, 1 to 8 without one, and 16 for a vector at most.
   const auto bytes = static_cast<uint32_t>(bytes_of(type));
@@ -209,7 +214,9 @@ void decode_store_async(Decoder& decoder, Insn& insn) {
   const bool half = type == Type::kF16 || type == Type::kBF16;
   const bool large = bytes <= kMostElementBytes && bytes * store.count > 16;
   if (packed || half || large || bytes < (store.signals ? 4 : 1)) {
-    decoder.fail("st.async does not store this type");
+    decoder.fail(
+        "st.async does not store this type; accepted: .b32, .b64, .u32, .u64, .s32, .s64, .f32, "
+        ".f64, and without a barrier those of 8 and 16 bits");
   }
   decode_remote(decoder, insn, store, type);
 }
@@ -220,11 +227,12 @@ void decode_reduce_async(Decoder& decoder, Insn& insn) {
   store.operand.space = decoder.take_space();
   if (store.signals) {
     if (!decoder.take("relaxed") || !decoder.take("cluster")) {
-      decoder.fail("red.async with a barrier is .relaxed.cluster");
+      decoder.fail("another red.async with a barrier; accepted: .relaxed.cluster");
     }
   } else {
     decoder.take("mmio");
-    if (!decoder.take("release")) decoder.fail("red.async without a barrier must be .release");
+    if (!decoder.take("release"))
+      decoder.fail("red.async without a barrier and .release; accepted: .release");
     decoder.take_one<int>({{"gpu", 1}, {"cluster", 2}, {"sys", 3}}, 0);
   }
   const ReduceOp op = take_reduce_op(decoder);
@@ -239,15 +247,15 @@ void decode_store_bulk(Decoder& decoder, Insn& insn) {
   decoder.take("weak");
   operand.space = decoder.take_space();
   if (operand.space != Space::kGeneric && operand.space != Space::kShared) {
-    decoder.fail("st.bulk works on .shared::cta");
+    decoder.fail("st.bulk in another space; accepted: .shared, .shared::cta");
   }
   decoder.finish();
   decoder.need_operands(3, 3);
   operand.address = decoder.address(0);
   int bits = 0;
   insn.a = decoder.source_any(decoder.operand(1), Type::kU64, &bits);
-  if (bits < 32) decoder.fail_syntax("the size has 32 or 64 bits");
-  if (decoder.constant(2) != 0) decoder.fail_syntax("the value must be 0");
+  if (bits < 32) decoder.fail_syntax("a size of other bits; accepted: 32, 64");
+  if (decoder.constant(2) != 0) decoder.fail_syntax("another value; accepted: 0");
   decoder.set_form(insn, ClearForm{operand, bits == 64});
   insn.run = clear;
 }

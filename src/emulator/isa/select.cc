@@ -54,7 +54,7 @@ bool is_selectable(Type type) {
 Type need_selectable(Decoder& decoder) {
   const Type type = decoder.need_type();
   if (!is_selectable(type)) {
-    decoder.fail_type(type);
+    decoder.fail_type(type, ".b16, .b32, .b64, .u16, .u32, .u64, .s16, .s32, .s64, .f32, .f64");
   }
   return type;
 }
@@ -74,7 +74,8 @@ void decode_selp(Decoder& decoder, Insn& insn) {
 void decode_slct(Decoder& decoder, Insn& insn) {
   const Type type = need_selectable(decoder);
   const Type by = decoder.need_type();
-  if (by != Type::kS32 && by != Type::kF32) decoder.fail("slct decides by .s32 or .f32");
+  if (by != Type::kS32 && by != Type::kF32)
+    decoder.fail("slct by another type; accepted: by .s32, .f32");
   decoder.need_operands(4, 4);
   insn.a = decoder.source(1, type);
   insn.b = decoder.source(2, type);

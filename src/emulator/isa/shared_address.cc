@@ -41,8 +41,8 @@ Type take_address_type(Decoder& decoder, bool* generic) {
   *generic = !decoder.take("shared::cluster");
   const Type type = decoder.need_type();
   decoder.finish();
-  if (type != Type::kU32 && type != Type::kU64) decoder.fail("the type must be .u32 or .u64");
-  if (*generic && type == Type::kU32) decoder.fail("a generic address has type .u64");
+  if (type != Type::kU32 && type != Type::kU64) decoder.fail("another type; accepted: .u32, .u64");
+  if (*generic && type == Type::kU32) decoder.fail("a generic address of 32 bits; accepted: .u64");
   return type;
 }
 

@@ -197,7 +197,7 @@ AllocForm decode_form(Decoder& decoder) {
 void decode_tensor_alloc(Decoder& decoder, Insn& insn) {
   AllocForm form = decode_form(decoder);
   form.place.space = decoder.take_space();
-  if (!decoder.take("b32")) decoder.fail("tcgen05.alloc without .b32");
+  if (!decoder.take("b32")) decoder.fail("tcgen05.alloc without its type; accepted: .b32");
   decoder.finish();
   decoder.need_operands(2, 2);
   form.place.address = decoder.address(0);
@@ -210,7 +210,7 @@ void decode_tensor_alloc(Decoder& decoder, Insn& insn) {
 
 void decode_tensor_dealloc(Decoder& decoder, Insn& insn) {
   AllocForm form = decode_form(decoder);
-  if (!decoder.take("b32")) decoder.fail("tcgen05.dealloc without .b32");
+  if (!decoder.take("b32")) decoder.fail("tcgen05.dealloc without its type; accepted: .b32");
   decoder.finish();
   decoder.need_operands(2, 2);
   form.address = decoder.source(0, Type::kU32);

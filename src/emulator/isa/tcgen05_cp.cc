@@ -105,15 +105,18 @@ void decode_tensor_copy(Decoder& decoder, Insn& insn) {
   const bool all = decoder.take("warpx4");
   const bool pairs = pairs_02_13 || pairs_01_23;
   if (pairs != (form.shape == CopyShape::k64x128b) || (pairs_02_13 && pairs_01_23)) {
-    decoder.fail(".64x128b, and no other shape, takes .warpx2::02_13 or .warpx2::01_23");
+    decoder.fail(
+        ".warpx2 is missing or out of place; accepted: .warpx2::02_13, .warpx2::01_23, with "
+        ".64x128b alone");
   }
   if (all != (form.shape == CopyShape::k32x128b)) {
-    decoder.fail(".32x128b, and no other shape, takes .warpx4");
+    decoder.fail(".warpx4 is missing or out of place; accepted: with .32x128b alone");
   }
   form.pairs_02_13 = pairs_02_13;
   for (const char* format : {"b8x16", "b6x16_p32", "b4x16_p64"}) {
-    if (decoder.take(format)) {
-      decoder.fail(fmt::format("decompression (.{}) is not supported", format));
+    if (decoder.has(format)) {
+      decoder.fail(
+          fmt::format("decompression (.{}) is not supported; accepted: without it", format));
     }
   }
   decoder.finish();
@@ -128,7 +131,7 @@ void decode_tensor_copy(Decoder& decoder, Insn& insn) {
 void decode_tensor_shift(Decoder& decoder, Insn& insn) {
   CopyForm form;
   form.cta_group = take_cta_group(decoder);
-  if (!decoder.take("down")) decoder.fail("tcgen05.shift without .down");
+  if (!decoder.take("down")) decoder.fail("tcgen05.shift without a direction; accepted: .down");
   decoder.finish();
   decoder.need_operands(1, 1);
   form.to = decoder.address(0);
@@ -145,7 +148,7 @@ void decode_tensor_commit(Decoder& decoder, Insn& insn) {
   }
   form.space = decoder.take_space();
   form.multicasts = decoder.take("multicast::cluster");
-  if (!decoder.take("b64")) decoder.fail("tcgen05.commit without .b64");
+  if (!decoder.take("b64")) decoder.fail("tcgen05.commit without its type; accepted: .b64");
   decoder.finish();
   const size_t operands = form.multicasts ? 2 : 1;
   decoder.need_operands(operands, operands);

@@ -146,7 +146,8 @@ Transfer take_shape(Decoder& decoder, std::string_view halfwords) {
                                                      kMissing);
   if (repeat == kMissing) decoder.fail("no repeat; accepted: x1, x2, x4 ... x128");
   transfer.registers = repeat * registers_of(transfer.shape);
-  if (transfer.registers > 128) decoder.fail("more than 128 registers a thread");
+  if (transfer.registers > 128)
+    decoder.fail("more than 128 registers a thread; accepted: at most 128");
   transfer.halfwords = decoder.take(halfwords);
   return transfer;
 }
@@ -162,8 +163,7 @@ std::vector<Slot> take_vector(Decoder& decoder, const Operand& operand, uint32_t
     slots.push_back(slot);
   }
   if (slots.size() != count) {
-    decoder.fail_syntax(
-        fmt::format("a vector of {} registers; this shape takes {}", slots.size(), count));
+    decoder.fail_syntax(fmt::format("a vector of {} registers; accepted: {}", slots.size(), count));
   }
   return slots;
 }
@@ -206,11 +206,12 @@ void decode_load(Decoder& decoder, Insn& insn) {
   const bool is_split = shape == TransferShape::k16x32bx2;
   if (reduces) {
     if (shape != TransferShape::k32x32b && !is_split) {
-      decoder.fail("tcgen05.ld.red takes the shapes 32x32b and 16x32bx2");
+      decoder.fail("tcgen05.ld.red of another shape; accepted: 32x32b, 16x32bx2");
     }
-    if (form.transfer.registers < 2) decoder.fail("tcgen05.ld.red takes x2 and more");
+    if (form.transfer.registers < 2)
+      decoder.fail("tcgen05.ld.red of another repeat; accepted: x2 and more");
   } else if (!decoder.take("b32")) {
-    decoder.fail("tcgen05.ld without .b32");
+    decoder.fail("tcgen05.ld without its type; accepted: .b32");
   }
   decoder.finish();
   const size_t operands = 2 + (reduces ? 1 : 0) + (is_split ? 1 : 0);
@@ -229,7 +230,7 @@ void decode_store(Decoder& decoder, Insn& insn) {
   take_sync_aligned(decoder);
   TransferForm form;
   form.transfer = take_shape(decoder, "unpack::16b");
-  if (!decoder.take("b32")) decoder.fail("tcgen05.st without .b32");
+  if (!decoder.take("b32")) decoder.fail("tcgen05.st without its type; accepted: .b32");
   decoder.finish();
   const size_t last = form.transfer.shape == TransferShape::k16x32bx2 ? 2 : 1;
   decoder.need_operands(last + 1, last + 1);
@@ -265,7 +266,8 @@ int take_cta_group(Decoder& decoder) {
 }
 
 void take_sync_aligned(Decoder& decoder) {
-  if (!decoder.take("sync") || !decoder.take("aligned")) decoder.fail("without .sync.aligned");
+  if (!decoder.take("sync") || !decoder.take("aligned"))
+    decoder.fail("no .sync.aligned; accepted: .sync.aligned");
 }
 
 namespace {

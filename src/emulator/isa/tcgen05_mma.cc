@@ -117,8 +117,11 @@ Flow run_mma(Exec& exec, const Insn& insn) {
 
 MmaKind take_kind(Decoder& decoder) {
   for (const char* refused : {"kind::mxf8f6f4", "kind::mxf4", "kind::mxf4nvf4"}) {
-    if (decoder.take(refused)) {
-      decoder.fail(fmt::format("block-scaled .{} is not supported", refused));
+    if (decoder.has(refused)) {
+      decoder.fail(
+          fmt::format("block-scaled .{} is not supported; accepted: kind::f16, kind::tf32, "
+                      "kind::f8f6f4, kind::i8",
+                      refused));
     }
   }
   const int kind = decoder.take_one<int>(
@@ -139,8 +142,9 @@ void take_disabled(Decoder& decoder, const Operand& operand, MmaForm* form) {
   const auto elements = decoder.elements(operand);
   const size_t wanted = form->cta_group == 1 ? 4 : 8;
   if (elements.size() != wanted) {
-    decoder.fail_syntax(fmt::format("disable-output-lane has {} registers; .cta_group::{} takes {}",
-                                    elements.size(), form->cta_group, wanted));
+    decoder.fail_syntax(
+        fmt::format("disable-output-lane has {0} registers; accepted: {2}, as of .cta_group::{1}",
+                    elements.size(), form->cta_group, wanted));
   }
   for (const Operand* element : elements) {
     form->disabled[form->disabled_count++] = decoder.source(*element, Type::kB32);
@@ -153,7 +157,7 @@ void decode_mma(Decoder& decoder, Insn& insn) {
   form.cta_group = take_cta_group(decoder);
   form.kind = take_kind(decoder);
   form.collector = take_collector(decoder);
-  if (decoder.take("ashift")) decoder.fail(".ashift is not supported");
+  if (decoder.has("ashift")) decoder.fail(".ashift is not supported; accepted: without it");
   decoder.finish();
   decoder.need_operands(5, 7);
   form.d = decoder.address(0);
@@ -176,7 +180,7 @@ void decode_mma(Decoder& decoder, Insn& insn) {
       decoder.fail_syntax(fmt::format("scale-input-d is {}; accepted: 0 to 15", scale));
     }
     if (form.kind != MmaKind::kF16 && form.kind != MmaKind::kTF32) {
-      decoder.fail_syntax("scale-input-d with another kind than kind::f16 and kind::tf32");
+      decoder.fail_syntax("scale-input-d with another kind; accepted: kind::f16, kind::tf32");
     }
     form.scale = static_cast<int>(scale);
   }
@@ -186,11 +190,11 @@ void decode_mma(Decoder& decoder, Insn& insn) {
 }
 
 void refuse_sparse(Decoder& decoder, Insn&) {
-  decoder.fail("sparse tcgen05.mma.sp is not supported");
+  decoder.fail("sparse tcgen05.mma.sp is not supported; accepted: tcgen05.mma");
 }
 
 void refuse_weight_stationary(Decoder& decoder, Insn&) {
-  decoder.fail("weight-stationary tcgen05.mma.ws is not supported");
+  decoder.fail("weight-stationary tcgen05.mma.ws is not supported; accepted: tcgen05.mma");
 }
 
 }  // namespace

@@ -123,7 +123,11 @@ Field take_field(Decoder& decoder) {
                                                {"swizzle_atomicity", Field::kAtomicity},
                                                {"fill_mode", Field::kFill}},
                                               Field::kNone);
-  if (field == Field::kNone) decoder.fail("tensormap.replace without a field");
+  if (field == Field::kNone)
+    decoder.fail(
+        "tensormap.replace without a field; accepted: .global_address, .rank, .box_dim, "
+        ".global_dim, .global_stride, .element_stride, .elemtype, .interleave_layout, "
+        ".swizzle_mode, .swizzle_atomicity, .fill_mode");
   return field;
 }
 
@@ -131,7 +135,7 @@ Field take_field(Decoder& decoder) {
 void check_value(Decoder& decoder, Field field, int64_t value) {
   const auto limit = [&](int64_t most, const char* what) {
     if (value < 0 || value > most) {
-      decoder.fail(fmt::format("{} {} is not modelled: 0 to {} are", what, value, most));
+      decoder.fail(fmt::format("{} {} is not modelled; accepted: 0 to {}", what, value, most));
     }
   };
   switch (field) {
@@ -172,17 +176,17 @@ TensorMap read_tensor_map(const Exec& exec, const Insn& insn, const Address& add
 
 void decode_tensormap_replace(Decoder& decoder, Insn& insn) {
   Replacement change;
-  if (!decoder.take("tile")) decoder.fail("tensormap.replace without .tile");
+  if (!decoder.take("tile")) decoder.fail("tensormap.replace without .tile; accepted: .tile");
   change.field = take_field(decoder);
   change.map.space = decoder.take_space();
   change.map.bytes = kMapBytes;
   change.map.reads = change.map.writes = true;
-  if (!decoder.take("b1024")) decoder.fail("tensormap.replace without .b1024");
+  if (!decoder.take("b1024")) decoder.fail("tensormap.replace without .b1024; accepted: .b1024");
   const Type type = decoder.need_type();
   decoder.finish();
   const bool wide = change.field == Field::kAddress || change.field == Field::kStride;
   if (type != (wide ? Type::kB64 : Type::kB32)) {
-    decoder.fail("the type is .b64 for global_address and global_stride, else .b32");
+    decoder.fail("another type; accepted: .b64 for global_address and global_stride, else .b32");
   }
   const bool has_ordinal = change.field >= Field::kBox && change.field <= Field::kElementStride;
   decoder.need_operands(has_ordinal ? 3 : 2, has_ordinal ? 3 : 2);
@@ -210,19 +214,20 @@ void decode_tensormap_copy(Decoder& decoder, Insn& insn) {
   copy.to.space = decoder.take_space();
   copy.from.space = decoder.take_space();
   if (copy.to.space != Space::kGlobal || copy.from.space != Space::kShared) {
-    decoder.fail("tensormap.cp_fenceproxy copies .global.shared::cta");
+    decoder.fail("tensormap.cp_fenceproxy between other spaces; accepted: .global.shared::cta");
   }
   for (std::string_view word : {"tensormap::generic", "release", "sync", "aligned"}) {
-    if (!decoder.take(word)) decoder.fail("tensormap.cp_fenceproxy without ." + std::string(word));
+    if (!decoder.take(word))
+      decoder.fail(fmt::format("tensormap.cp_fenceproxy without .{0}; accepted: .{0}", word));
   }
   if (decoder.take_one<int>({{"cta", 1}, {"cluster", 2}, {"gpu", 3}, {"sys", 4}}, 0) == 0) {
-    decoder.fail("tensormap.cp_fenceproxy without a scope");
+    decoder.fail("tensormap.cp_fenceproxy without a scope; accepted: .cta, .cluster, .gpu, .sys");
   }
   decoder.finish();
   decoder.need_operands(3, 3);
   copy.to.address = decoder.address(0);
   copy.from.address = decoder.address(1);
-  if (decoder.constant(2) != kMapBytes) decoder.fail_syntax("the size must be 128");
+  if (decoder.constant(2) != kMapBytes) decoder.fail_syntax("another size; accepted: 128");
   copy.to.bytes = copy.from.bytes = kMapBytes;
   copy.to.writes = copy.from.reads = true;
   decoder.set_form(insn, copy);

@@ -291,18 +291,19 @@ Flow do_nothing(Exec&, const Insn&) { return Flow::kNext; }
 uint32_t take_rank(Decoder& decoder) {
   const uint32_t rank =
       decoder.take_one<uint32_t>({{"1d", 1}, {"2d", 2}, {"3d", 3}, {"4d", 4}, {"5d", 5}}, 0);
-  if (rank == 0) decoder.fail("a tensor copy without .1d to .5d");
+  if (rank == 0) decoder.fail("a tensor copy without a rank; accepted: .1d to .5d");
   return rank;
 }
 
 void take_mode(Decoder& decoder, bool is_load, TensorCopy* copy) {
   for (std::string_view word : {"im2col", "im2col::w", "im2col::w::128", "im2col_no_offs"}) {
-    if (decoder.take(word)) {
-      decoder.fail("the mode ." + std::string(word) + " is not modelled: tiles and rows are");
+    if (decoder.has(word)) {
+      decoder.fail("the mode ." + std::string(word) + " is not modelled; accepted: .tile, " +
+                   (is_load ? ".tile::gather4" : ".tile::scatter4"));
     }
   }
   copy->four_rows = decoder.take(is_load ? "tile::gather4" : "tile::scatter4");
-  if (copy->four_rows && copy->rank != 2) decoder.fail("four rows are of a .2d tensor");
+  if (copy->four_rows && copy->rank != 2) decoder.fail("four rows of another rank; accepted: .2d");
   if (!copy->four_rows) decoder.take("tile");
 }
 
@@ -310,7 +311,8 @@ void take_mode(Decoder& decoder, bool is_load, TensorCopy* copy) {
 void take_tensor(Decoder& decoder, size_t i, TensorCopy* copy) {
   const Operand& tensor = decoder.operand(i);
   if (tensor.kind != Operand::Kind::kTensor || tensor.list.size() != 2) {
-    decoder.fail_syntax("operand " + std::to_string(i) + " must be [tensorMap, {coordinates}]");
+    decoder.fail_syntax("operand " + std::to_string(i) +
+                        " is no place in a tensor; accepted: [tensorMap, {coordinates}]");
   }
   copy->map = tensor_map_address(decoder, tensor.list[0]);
   const auto coordinates = decoder.elements(tensor.list[1]);
@@ -326,7 +328,7 @@ void take_tensor(Decoder& decoder, size_t i, TensorCopy* copy) {
 
 void decode_load(Decoder& decoder, Insn& insn, TensorCopy copy) {
   if (!decoder.take("mbarrier::complete_tx::bytes")) {
-    decoder.fail("a tensor load without .mbarrier::complete_tx::bytes");
+    decoder.fail("a tensor load without its barrier; accepted: .mbarrier::complete_tx::bytes");
   }
   const int group = decoder.take_one<int>({{"cta_group::1", 1}, {"cta_group::2", 2}}, 0);
   copy.pair_signal = group == 2;
@@ -345,7 +347,8 @@ void decode_load(Decoder& decoder, Insn& insn, TensorCopy copy) {
 }
 
 void decode_store(Decoder& decoder, Insn& insn, TensorCopy copy) {
-  if (!decoder.take("bulk_group")) decoder.fail("a tensor store without .bulk_group");
+  if (!decoder.take("bulk_group"))
+    decoder.fail("a tensor store without its group; accepted: .bulk_group");
   const bool policy = decoder.take("L2::cache_hint");
   decoder.finish();
   decoder.need_operands(policy ? 3 : 2, policy ? 3 : 2);
@@ -362,8 +365,8 @@ bool take_route(Decoder& decoder, TensorCopy* copy) {
   const bool load = from == Space::kGlobal && (to == Space::kShared || to == Space::kSharedCluster);
   if (!load && !(to == Space::kGlobal && from == Space::kShared)) {
     decoder.fail(
-        "a tensor copy is .shared::cta.global, .shared::cluster.global or "
-        ".global.shared::cta");
+        "a tensor copy between other spaces; accepted: .shared::cta.global, "
+        ".shared::cluster.global, .global.shared::cta");
   }
   copy->shared_space = load ? to : from;
   return load;
@@ -384,11 +387,14 @@ void decode_copy(Decoder& decoder, Insn& insn) {
 void decode_reduce(Decoder& decoder, Insn& insn) {
   TensorCopy copy;
   copy.rank = take_rank(decoder);
-  if (take_route(decoder, &copy)) decoder.fail("a tensor reduction is .global.shared::cta");
+  if (take_route(decoder, &copy))
+    decoder.fail("a tensor reduction between other spaces; accepted: .global.shared::cta");
   take_mode(decoder, false, &copy);
   copy.reduces = true;
   copy.op = take_reduce_op(decoder);
-  if (copy.op == ReduceOp::kExchange) decoder.fail("a tensor reduction has no .exch");
+  if (copy.op == ReduceOp::kExchange)
+    decoder.fail(
+        "a tensor reduction has no .exch; accepted: .add, .min, .max, .inc, .dec, .and, .or, .xor");
   decode_store(decoder, insn, copy);
 }
 
@@ -397,7 +403,7 @@ void decode_prefetch(Decoder& decoder, Insn& insn) {
   copy.rank = take_rank(decoder);
   take_mode(decoder, true, &copy);
   if (!decoder.take("L2") || decoder.take_space() != Space::kGlobal) {
-    decoder.fail("a tensor prefetch is .L2.global");
+    decoder.fail("a tensor prefetch of another kind; accepted: .L2.global");
   }
   const bool policy = decoder.take("L2::cache_hint");
   decoder.finish();

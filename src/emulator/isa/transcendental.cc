@@ -30,9 +30,9 @@ Handler approx_handler(bool ftz) {
 
 template <class F>
 void decode_f32_only(Decoder& decoder, Insn& insn) {
-  if (!decoder.take("approx")) decoder.fail("needs .approx");
+  if (!decoder.take("approx")) decoder.fail("no .approx; accepted: .approx");
   const bool ftz = decoder.take("ftz");
-  if (!decoder.take("f32")) decoder.fail("the type must be .f32");
+  if (!decoder.take("f32")) decoder.fail("another type; accepted: .f32");
   operands_1(decoder, insn, Type::kF32);
   insn.run = approx_handler<F>(ftz);
 }
@@ -47,7 +47,7 @@ Handler half_approx(bool pair) {
 // ex2.approx.ftz of .bf16 must have .ftz, that of .f16 has none; tanh has it nowhere.
 template <class F, bool kExponential>
 void decode_with_halves(Decoder& decoder, Insn& insn) {
-  if (!decoder.take("approx")) decoder.fail("needs .approx");
+  if (!decoder.take("approx")) decoder.fail("no .approx; accepted: .approx");
   const Type type = decoder.need_type();
   const bool bfloat = type == Type::kBF16 || type == Type::kBF16x2;
   const bool ftz = kExponential && (type == Type::kF32 || bfloat) && decoder.take("ftz");
@@ -56,8 +56,9 @@ void decode_with_halves(Decoder& decoder, Insn& insn) {
     insn.run = approx_handler<F>(ftz);
     return;
   }
-  if (!is_half(type)) decoder.fail_type(type);
-  if (kExponential && bfloat && !ftz) decoder.fail("ex2 of .bf16 needs .ftz");
+  if (!is_half(type)) decoder.fail_type(type, ".f32, .f16, .f16x2, .bf16, .bf16x2");
+  if (kExponential && bfloat && !ftz)
+    decoder.fail("ex2 of .bf16 without .ftz; accepted: .approx.ftz.bf16");
   const bool pair = bits_of(type) == 32;
   insn.run = bfloat ? half_approx<F, TruncatedBfloat>(pair) : half_approx<F, TruncatedHalf>(pair);
 }
@@ -167,7 +168,7 @@ void set_directed(Decoder& decoder, Insn& insn, Type type, const FloatForm& form
 
 void need_f32_or_f64(const Decoder& decoder, Type type) {
   if (type != Type::kF32 && type != Type::kF64) {
-    decoder.fail_type(type);
+    decoder.fail_type(type, ".f32, .f64");
   }
 }
 
@@ -177,13 +178,16 @@ void decode_rcp(Decoder& decoder, Insn& insn) {
   need_f32_or_f64(decoder, type);
   operands_1(decoder, insn, type);
   if (approx && type == Type::kF64) {
-    if (!decoder.take("ftz")) decoder.fail("rcp.approx of .f64 needs .ftz");
+    if (!decoder.take("ftz"))
+      decoder.fail("rcp.approx of .f64 without .ftz; accepted: .approx.ftz.f64");
     insn.run = plain_handler<Map1<ReciprocalGross, double>>();
     return;
   }
   const FloatForm form = take_float_form(decoder, type);
-  if (approx == form.has_round) decoder.fail("needs .approx or a rounding mode");
-  if (form.sat) decoder.fail("takes no .sat");
+  if (approx == form.has_round)
+    decoder.fail(
+        "no .approx and no rounding, or both; accepted: one of .approx, .rn, .rz, .rm, .rp");
+  if (form.sat) decoder.fail(".sat is out of place; accepted: without it");
   if (form.round != Round::kNearest)
     return set_directed<HostOp::kDiv>(decoder, insn, type, form, true);
   if (approx) {
@@ -203,9 +207,11 @@ void decode_sqrt(Decoder& decoder, Insn& insn) {
   operands_1(decoder, insn, type);
   const FloatForm form = take_float_form(decoder, type);
   if (approx == form.has_round || (approx && type == Type::kF64)) {
-    decoder.fail("needs a rounding mode, or .approx and .f32");
+    decoder.fail(
+        "no rounding, or .approx out of place; accepted: one of .rn, .rz, .rm, .rp, and "
+        ".approx.f32");
   }
-  if (form.sat) decoder.fail("takes no .sat");
+  if (form.sat) decoder.fail(".sat is out of place; accepted: without it");
   if (form.round != Round::kNearest)
     return set_directed<HostOp::kSqrt>(decoder, insn, type, form, false);
   if (approx) {
@@ -219,7 +225,7 @@ void decode_sqrt(Decoder& decoder, Insn& insn) {
 }
 
 void decode_rsqrt(Decoder& decoder, Insn& insn) {
-  if (!decoder.take("approx")) decoder.fail("needs .approx");
+  if (!decoder.take("approx")) decoder.fail("no .approx; accepted: .approx");
   const bool ftz = decoder.take("ftz");
   const Type type = decoder.need_type();
   need_f32_or_f64(decoder, type);
@@ -259,9 +265,11 @@ void decode_float_div(Decoder& decoder, Insn& insn, Type type) {
   const FloatForm form = take_float_form(decoder, type);
   operands_2(decoder, insn, type);
   if ((kind != 0) == form.has_round || (kind != 0 && type == Type::kF64)) {
-    decoder.fail("div needs .approx, .full or a rounding mode");
+    decoder.fail(
+        "div of floats without .approx, .full or a rounding; accepted: one of .approx.f32, "
+        ".full.f32, .rn, .rz, .rm, .rp");
   }
-  if (form.sat) decoder.fail("div takes no .sat");
+  if (form.sat) decoder.fail(".sat is out of place; accepted: without it");
   if (form.round != Round::kNearest)
     return set_directed<HostOp::kDiv>(decoder, insn, type, form, false);
   if (type == Type::kF64) {

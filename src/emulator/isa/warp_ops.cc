@@ -35,7 +35,7 @@ bool all_members_here(const Exec& exec, const uint32_t* members) {
 }
 
 void need_sync(Decoder& decoder) {
-  if (!decoder.take("sync")) decoder.fail("without .sync");
+  if (!decoder.take("sync")) decoder.fail("no .sync; accepted: .sync");
 }
 
 // The slot of the member mask lies in insn.c, kNoSlot for the forms without .sync. `only_moves`:
@@ -120,11 +120,11 @@ void decode_shfl(Decoder& decoder, Insn& insn) {
                                                               {"bfly", Shuffle::kBfly},
                                                               {"idx", Shuffle::kIdx}},
                                                              std::nullopt);
-  if (!mode) decoder.fail("shfl needs .up, .down, .bfly or .idx");
+  if (!mode) decoder.fail("shfl without a mode; accepted: .up, .down, .bfly, .idx");
   ShuffleForm form;
   form.mode = *mode;
   const Type type = decoder.need_type();
-  if (type == Type::kPred || bits_of(type) != 32) decoder.fail_type(type);
+  if (type == Type::kPred || bits_of(type) != 32) decoder.fail_type(type, ".b32, .u32, .s32, .f32");
   decoder.need_operands(sync ? 5 : 4, sync ? 5 : 4);
   const Operand& d = decoder.operand(0);
   if (d.kind == Operand::Kind::kPair) {
@@ -171,9 +171,10 @@ void decode_vote(Decoder& decoder, Insn& insn) {
   const auto mode = decoder.take_one<std::optional<Vote>>(
       {{"all", Vote::kAll}, {"any", Vote::kAny}, {"uni", Vote::kUni}, {"ballot", Vote::kBallot}},
       std::nullopt);
-  if (!mode) decoder.fail("vote needs .all, .any, .uni or .ballot");
+  if (!mode) decoder.fail("vote without a mode; accepted: .all, .any, .uni, .ballot");
   const Type type = decoder.need_type();
-  if (type != (*mode == Vote::kBallot ? Type::kB32 : Type::kPred)) decoder.fail_type(type);
+  if (type != (*mode == Vote::kBallot ? Type::kB32 : Type::kPred))
+    decoder.fail_type(type, *mode == Vote::kBallot ? ".b32" : ".pred");
   decoder.need_operands(sync ? 3 : 2, sync ? 3 : 2);
   insn.d = decoder.dest(0, type);
   bool negated = false;
@@ -191,7 +192,7 @@ Flow run_activemask(Exec& exec, const Insn& insn) {
 
 void decode_activemask(Decoder& decoder, Insn& insn) {
   const Type type = decoder.need_type();
-  if (type != Type::kB32) decoder.fail_type(type);
+  if (type != Type::kB32) decoder.fail_type(type, ".b32");
   decoder.need_operands(1, 1);
   insn.d = decoder.dest(0, Type::kB32);
   insn.run = run_activemask;
@@ -226,14 +227,14 @@ Flow run_match(Exec& exec, const Insn& insn) {
 void decode_match(Decoder& decoder, Insn& insn) {
   need_sync(decoder);
   const bool all = decoder.take("all");
-  if (!all && !decoder.take("any")) decoder.fail("match needs .any or .all");
+  if (!all && !decoder.take("any")) decoder.fail("match without a mode; accepted: .any, .all");
   const Type type = decoder.need_type();
-  if (type != Type::kB32 && type != Type::kB64) decoder.fail_type(type);
+  if (type != Type::kB32 && type != Type::kB64) decoder.fail_type(type, ".b32, .b64");
   decoder.need_operands(3, 3);
   const Operand& d = decoder.operand(0);
   MatchForm form;
   if (d.kind == Operand::Kind::kPair) {
-    if (!all) decoder.fail_syntax("match.any has no predicate");
+    if (!all) decoder.fail_syntax("a predicate of match.any; accepted: one register");
     insn.d = decoder.dest(d.list[0], Type::kB32);
     form.unanimous = decoder.dest(d.list[1], Type::kPred);
   } else {
@@ -264,7 +265,8 @@ void decode_elect(Decoder& decoder, Insn& insn) {
   need_sync(decoder);
   decoder.need_operands(2, 2);
   const Operand& d = decoder.operand(0);
-  if (d.kind != Operand::Kind::kPair) decoder.fail_syntax("elect.sync needs d|p");
+  if (d.kind != Operand::Kind::kPair)
+    decoder.fail_syntax("one result of elect.sync; accepted: d|p");
   insn.a = decoder.dest(d.list[0], Type::kB32);
   insn.d = decoder.dest(d.list[1], Type::kPred);
   insn.c = decoder.source(1, Type::kB32);
@@ -353,19 +355,20 @@ void decode_redux(Decoder& decoder, Insn& insn) {
   const bool bitwise = op == Op::kAnd || op == Op::kOr || op == Op::kXor;
   if (bitwise ? type != Type::kB32
               : type != Type::kU32 && type != Type::kS32 && type != Type::kF32) {
-    decoder.fail_type(type);
+    decoder.fail_type(type, bitwise ? ".b32" : ".u32, .s32, .f32");
   }
   decoder.need_operands(3, 3);
   insn.d = decoder.dest(0, type);
   insn.a = decoder.source(1, type);
   insn.c = decoder.source(2, Type::kB32);
   if (type == Type::kF32) {
-    if (op != Op::kMin && op != Op::kMax) decoder.fail("of f32 there are .min and .max");
+    if (op != Op::kMin && op != Op::kMax)
+      decoder.fail("another operation of f32; accepted: .min, .max");
     decoder.set_form(insn, ReduxFloatForm{op == Op::kMax, absolute, keeps_nan});
     insn.run = run_redux_float;
     return;
   }
-  if (absolute || keeps_nan) decoder.fail(".abs and .NaN are for f32");
+  if (absolute || keeps_nan) decoder.fail(".abs or .NaN of another type; accepted: of .f32");
   const bool is_s32 = type == Type::kS32;
   switch (op) {
     case Op::kAdd: insn.run = run_redux<uint32_t, Add>; break;
@@ -378,7 +381,8 @@ void decode_redux(Decoder& decoder, Insn& insn) {
     case Op::kMax:
       insn.run = is_s32 ? run_redux<int32_t, Max<int32_t>> : run_redux<uint32_t, Max<uint32_t>>;
       break;
-    case Op::kNone: decoder.fail("redux.sync needs an operation");
+    case Op::kNone:
+      decoder.fail("redux.sync without an operation; accepted: .add, .min, .max, .and, .or, .xor");
   }
 }
 

@@ -157,9 +157,10 @@ void take_types(Decoder& decoder, WgmmaForm* form) {
   const bool integer = form->a == ElementType::kS8 || form->a == ElementType::kU8;
   const bool bytes = container_bytes(form->a) == 1;
   const bool b_integer = form->b == ElementType::kS8 || form->b == ElementType::kU8;
-  if (!bytes && a != b) decoder.fail("multiplicands of different types");
+  if (!bytes && a != b) decoder.fail("multiplicands of different types; accepted: A and B of one");
   if (integer != b_integer || bytes != (container_bytes(form->b) == 1)) {
-    decoder.fail("multiplicands of types that do not go together");
+    decoder.fail(
+        "multiplicands of types that do not go together; accepted: .e4m3 with .e5m2, .s8 with .u8");
   }
   const bool half_too = form->a == ElementType::kF16 || (bytes && !integer);
   if (d == Type::kS32 && integer) {
@@ -167,7 +168,10 @@ void take_types(Decoder& decoder, WgmmaForm* form) {
   } else if (d == Type::kF16 && half_too) {
     form->accumulator = Accumulator::kF16;
   } else if (d != Type::kF32 || integer) {
-    decoder.fail(fmt::format("accumulators of type .{} for .{}", name_of(d), name_of(a)));
+    decoder.fail(
+        fmt::format("accumulators of type .{} for .{}; accepted: .s32 for integers, else .f32, and "
+                    ".f16 for .f16, .e4m3, .e5m2",
+                    name_of(d), name_of(a)));
   }
 }
 
@@ -216,12 +220,12 @@ void take_operands(Decoder& decoder, Insn& insn, WgmmaForm* form) {
   }
   if (slots.size() != form->d_registers) {
     decoder.fail_syntax(
-        fmt::format("d has {} registers; this shape takes {}", slots.size(), form->d_registers));
+        fmt::format("d has {} registers; accepted: {}", slots.size(), form->d_registers));
   }
   form->a_in_registers = decoder.operand(1).kind == Operand::Kind::kVector;
   if (form->a_in_registers) {
     const auto elements = decoder.elements(decoder.operand(1));
-    if (elements.size() != 4) decoder.fail_syntax("a has not four registers");
+    if (elements.size() != 4) decoder.fail_syntax("another number of registers for a; accepted: 4");
     for (const Operand* element : elements) slots.push_back(decoder.source(*element, Type::kB32));
   } else {
     form->a_descriptor = decoder.source(1, Type::kB64);
@@ -244,7 +248,10 @@ void take_operands(Decoder& decoder, Insn& insn, WgmmaForm* form) {
 void decode_multiply(Decoder& decoder, Insn& insn) {
   take_sync_aligned(decoder);
   WgmmaForm form;
-  if (decoder.take("b1")) decoder.fail("wgmma with single-bit multiplicands is not supported");
+  if (decoder.has("b1"))
+    decoder.fail(
+        "wgmma with single-bit multiplicands is not supported; accepted: .f16, .bf16, .tf32, "
+        ".e4m3, .e5m2, .s8, .u8");
   take_types(decoder, &form);
   take_matrix_shape(decoder, &form);
   if (form.accumulator == Accumulator::kS32) form.saturate = decoder.take("satfinite");
@@ -255,7 +262,7 @@ void decode_multiply(Decoder& decoder, Insn& insn) {
 }
 
 void refuse_sparse(Decoder& decoder, Insn&) {
-  decoder.fail("sparse wgmma.mma_async.sp is not supported");
+  decoder.fail("sparse wgmma.mma_async.sp is not supported; accepted: wgmma.mma_async");
 }
 
 template <Handler kRun>

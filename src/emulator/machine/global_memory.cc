@@ -161,7 +161,9 @@ void GlobalMemory::free(uint64_t address) {
   if (block == blocks_.end()) {
     throw Error(
         ErrorCode::kMemory, 0,
-        fmt::format("0x{:x} is freed but is no allocation: {}", address, describe(address)));
+        fmt::format(
+            "0x{:x} is freed but is no allocation ({}); accepted: an address that was allocated",
+            address, describe(address)));
   }
   unwritten_.forget(address);
   used_ -= block->second.bytes;

@@ -234,8 +234,9 @@ struct Machine::Impl {
   std::byte* view(uint64_t address, uint64_t bytes) {
     std::byte* host = memory.find(address, bytes);
     if (host == nullptr && bytes != 0) {
-      throw InputError(fmt::format("{} bytes at {:#x} are not inside one allocation: {}", bytes,
-                                   address, memory.describe(address)));
+      throw InputError(fmt::format(
+          "{} bytes at {:#x} are not inside one allocation ({}); accepted: a part of one", bytes,
+          address, memory.describe(address)));
     }
     return host;
   }
@@ -272,8 +273,7 @@ const Code& Machine::Impl::kernel(const ModuleHandle& handle, std::string_view n
   const bool is_only = name.empty() && entries.size() == 1;
   const auto found = is_only ? entries.begin() : std::find(entries.begin(), entries.end(), name);
   if (found == entries.end()) {
-    throw InputError(
-        fmt::format("kernel '{}'; the module has: {}", name, fmt::join(entries, ", ")));
+    throw InputError(fmt::format("kernel '{}'; accepted: {}", name, fmt::join(entries, ", ")));
   }
   std::string wanted(*found);
   auto& code = loaded.kernels[wanted];
@@ -325,7 +325,8 @@ void Machine::mark_uninitialised(uint64_t address) {
   const auto [base, bytes] = impl_->memory.allocation_of(address);
   if (base != address || bytes == 0) {
     throw InputError(
-        fmt::format("{:#x} is no allocation: {}", address, impl_->memory.describe(address)));
+        fmt::format("{:#x} is no allocation ({}); accepted: an address that allocate returned",
+                    address, impl_->memory.describe(address)));
   }
   impl_->memory.unwritten().mark(address, bytes);
 }
@@ -422,7 +423,9 @@ LaunchReport Machine::launch(const ModuleHandle& module, const LaunchRequest& as
     launch.run();
     impl_->earlier_grids = std::move(launch.earlier_grids);
     if (launch.trace != nullptr && !launch.trace->write(impl_->options.trace_file)) {
-      throw InputError(fmt::format("trace_file '{}' cannot be written", impl_->options.trace_file));
+      throw InputError(fmt::format(
+          "trace_file '{}' cannot be written; accepted: a file in a folder that is there",
+          impl_->options.trace_file));
     }
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     return report_of(launch, seconds.count());

@@ -21,7 +21,8 @@ uint64_t address_of(const Module& module, const SymbolAddresses& addresses,
   if (function == nullptr) {
     throw Error(
         ErrorCode::kSyntax, variable.line,
-        fmt::format("initialiser of {}: no variable or function {}", variable.name, init.symbol));
+        fmt::format("initialiser of {}: no variable or function {}; accepted: one of the module",
+                    variable.name, init.symbol));
   }
   return kFunctionWindow + static_cast<uint64_t>(function - module.functions.data());
 }

@@ -19,7 +19,8 @@ void Parser::parse_body() {
     if (token.is('{')) {
       lexer_.take();
       if (scopes_->depth() == kMaxDepth) {
-        lexer_.fail(token, fmt::format("braces nested deeper than {}", kMaxDepth));
+        lexer_.fail(token,
+                    fmt::format("braces nested deeper than {0}; accepted: {0} levels", kMaxDepth));
       }
       scopes_->open();
     } else if (token.is('}')) {
@@ -28,7 +29,8 @@ void Parser::parse_body() {
     } else if (token.is_dot()) {
       parse_body_directive();
     } else if (token.kind == TokenKind::kEnd) {
-      lexer_.fail(open, fmt::format("the body of `{}` has no closing }}", function_->name));
+      lexer_.fail(open, fmt::format("the body of `{}` has no closing }}; accepted: one for each {{",
+                                    function_->name));
     } else {
       parse_statement_or_label();
     }
@@ -40,7 +42,7 @@ void Parser::parse_statement_or_label() {
   const Token token = lexer_.peek();
   if (token.is('@') && lexer_.char_after(token) == '@') return lexer_.skip_line();  // @@DWARF
   if (!token.is_name() && !token.is('@')) {
-    lexer_.fail(token, fmt::format("expected a statement, not `{}`; accepted: an instruction, "
+    lexer_.fail(token, fmt::format("expected a statement, not {}; accepted: an instruction, "
                                    "@predicate, a label, a directive, a brace",
                                    shown(token)));
   }
@@ -56,7 +58,8 @@ void Parser::parse_label(const Token& name) {
   }
   const uint32_t index = static_cast<uint32_t>(function_->statements.size());
   if (!scopes_->declare_label(name.text, {index, false})) {
-    lexer_.fail(name, fmt::format("the label `{}` is there twice in its scope", name.text));
+    lexer_.fail(
+        name, fmt::format("the label `{}` is there twice in its scope; accepted: once", name.text));
   }
   function_->labels.push_back({name.text, index});
 }
@@ -71,15 +74,16 @@ void Parser::parse_instruction() {
   words_.assign(1, name.text);
   while (lexer_.peek().is_dot()) {
     const Token word = lexer_.take();
-    if (word.text.empty()) lexer_.fail(word, "expected a qualifier after the dot");
+    if (word.text.empty())
+      lexer_.fail(word, "expected a qualifier after the dot; accepted: a word such as .u32");
     words_.push_back(word.text);
   }
   statement.words.assign(words_.begin(), words_.end());
   parse_operands(&statement);
   statement.text = lexer_.text_from(first);
   if (!lexer_.peek().is(';')) {
-    lexer_.fail_next(fmt::format("expected ';' after `{}`, or ',' and an operand, not `{}`",
-                                 name.text, shown(lexer_.peek())));
+    lexer_.fail_next(fmt::format("{1} after `{0}`; accepted: ';', or ',' and an operand", name.text,
+                                 shown(lexer_.peek())));
   }
   lexer_.take();
   statement.source = source_;
@@ -102,7 +106,7 @@ void Parser::parse_guard(Guard* guard) {
   }
   guard->reg = symbol.index;
   if (lexer_.peek().is('{')) {
-    lexer_.fail_next("a predicate guards one instruction, not a block in braces");
+    lexer_.fail_next("a predicate before a block in braces; accepted: before one instruction");
   }
 }
 
@@ -128,7 +132,7 @@ void Parser::answer(const LabelUse& use, const Label& label) {
   if (use.in_targets) {
     if (label.is_targets) {
       lexer_.fail(lexer_.token_of(use.name, use.line),
-                  fmt::format("`{}` is a list of targets, not a label", use.name));
+                  fmt::format("`{}` is a list of targets; accepted: a label", use.name));
     }
     function_->targets[use.owner].statements[use.place] = label.index;
     return;

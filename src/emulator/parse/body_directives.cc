@@ -38,7 +38,7 @@ void Parser::parse_body_directive() {
     return parse_body_variables(lexer_.take(), true);
   }
   if (word == "branchtargets" || word == "calltargets" || word == "callprototype") {
-    lexer_.fail(token, fmt::format("expected a label before .{}", word));
+    lexer_.fail(token, fmt::format("no label before .{0}; accepted: NAME: .{0}", word));
   }
   lexer_.fail(token,
               fmt::format("unknown directive `.{}` in a body; accepted: {}", word, kBodyDirectives),
@@ -59,7 +59,8 @@ void Parser::parse_registers() {
       is_new = scopes_->declare_register(name.text, declaration.type, declaration.vector);
     }
     if (!is_new) {
-      lexer_.fail(name, fmt::format("`{}` is declared twice in its scope", name.text));
+      lexer_.fail(name,
+                  fmt::format("`{}` is declared twice in its scope; accepted: once", name.text));
     }
   } while (lexer_.accept(','));
   lexer_.expect(';', "the registers");
@@ -71,8 +72,9 @@ void Parser::parse_body_variables(const Token& first, bool is_extern) {
   parse_variables(declaration, [&](Variable variable) {
     const uint32_t index = static_cast<uint32_t>(function_->variables.size());
     if (!scopes_->declare(variable.name, {Symbol::Kind::kVariable, index, 1})) {
-      lexer_.fail(lexer_.token_of(variable.name, variable.line),
-                  fmt::format("`{}` is declared twice in its scope", variable.name));
+      lexer_.fail(
+          lexer_.token_of(variable.name, variable.line),
+          fmt::format("`{}` is declared twice in its scope; accepted: once", variable.name));
     }
     function_->variables.push_back(std::move(variable));
   });
@@ -98,7 +100,8 @@ void Parser::parse_inlined_at(SourceLocation* location) {
     const Token what = lexer_.expect_name("function_name or inlined_at");
     if (what.text == "function_name") {
       const Token label = lexer_.take();
-      if (!label.is_name() && !label.is_dot()) lexer_.fail(label, "expected a label");
+      if (!label.is_name() && !label.is_dot())
+        lexer_.fail(label, fmt::format("{} after function_name; accepted: a label", shown(label)));
       if (lexer_.accept('+')) parse_count(lexer_, "an offset", UINT64_MAX);
     } else if (what.text == "inlined_at") {
       SourceLocation site;
@@ -126,7 +129,8 @@ void Parser::parse_labelled_directive(const Token& label) {
   const Token word = lexer_.take();
   const uint32_t index = static_cast<uint32_t>(function_->targets.size());
   if (!scopes_->declare_label(label.text, {index, true})) {
-    lexer_.fail(label, fmt::format("the label `{}` is there twice in its scope", label.text));
+    lexer_.fail(label, fmt::format("the label `{}` is there twice in its scope; accepted: once",
+                                   label.text));
   }
   function_->targets.emplace_back().name = label.text;
   if (word.text == "branchtargets") {
@@ -146,7 +150,7 @@ std::string_view Parser::parse_target_name(uint64_t* count) {
   *count = 0;
   if (lexer_.accept('<')) {
     *count = parse_range_count(lexer_, "a number of labels", 65536);
-    if (*count == 0) lexer_.fail(name, "a list of no labels");
+    if (*count == 0) lexer_.fail(name, "a list of no labels; accepted: a count from 1 to 65536");
   }
   return name.text;
 }

@@ -45,8 +45,8 @@ Constant parse_coded_float(const Lexer& lexer, const Token& token, bool is_singl
   const size_t digits = is_single ? 8 : 16;
   uint64_t bits = 0;
   if (token.text.size() != digits + 2 || !parse_digits(token.text.substr(2), 16, &bits)) {
-    lexer.fail(token, fmt::format("`{}` is no float: {} takes {} hexadecimal digits", token.text,
-                                  token.text.substr(0, 2), digits));
+    lexer.fail(token, fmt::format("`{}` is no float; accepted: {} and {} hexadecimal digits",
+                                  token.text, token.text.substr(0, 2), digits));
   }
   Constant c =
       make_float(is_single ? widened(static_cast<uint32_t>(bits)) : std::bit_cast<double>(bits));
@@ -61,9 +61,10 @@ Constant parse_decimal_float(const Lexer& lexer, const Token& token) {
   const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   const bool is_range = error == std::errc::result_out_of_range;
   if (stop != text.data() + text.size() || (error != std::errc() && !is_range)) {
-    lexer.fail(token, fmt::format("`{}` is no number", text));
+    lexer.fail(token, fmt::format("`{}` is no number; accepted: one such as 1.5e-3", text));
   }
-  if (is_range) lexer.fail(token, fmt::format("`{}` does not fit a double", text));
+  if (is_range)
+    lexer.fail(token, fmt::format("`{}` does not fit a double; accepted: at most 1.8e308", text));
   return make_float(value);
 }
 
@@ -88,14 +89,14 @@ class ExpressionParser {
     const Constant condition = binary(kLoosest);
     if (!lexer_.peek().is('?')) return condition;
     deeper();
-    if (condition.is_float) lexer_.fail(first, "the condition before ? must be an integer");
+    if (condition.is_float) lexer_.fail(first, "a float before ?; accepted: an integer");
     lexer_.take();
     const Constant yes = conditional();
     lexer_.expect(':', "the second part of ?:");
     const Constant no = conditional();
     --depth_;
     if (yes.is_float != no.is_float) {
-      lexer_.fail(first, "both sides of : must be integers, or both floats");
+      lexer_.fail(first, "an integer and a float beside :; accepted: two of a kind");
     }
     Constant chosen = condition.integer != 0 ? yes : no;
     chosen.is_unsigned = yes.is_unsigned || no.is_unsigned;
@@ -117,7 +118,8 @@ class ExpressionParser {
  private:
   void deeper() {
     if (++depth_ > kMaxDepth) {
-      lexer_.fail_next(fmt::format("an expression nested deeper than {}", kMaxDepth));
+      lexer_.fail_next(
+          fmt::format("an expression nested deeper than {0}; accepted: {0} levels", kMaxDepth));
     }
   }
 
@@ -150,7 +152,7 @@ class ExpressionParser {
     } else if (token.is('!') || token.is('~')) {
       lexer_.take();
       value = unary();
-      if (value.is_float) lexer_.fail(token, "! and ~ take an integer");
+      if (value.is_float) lexer_.fail(token, "! or ~ of a float; accepted: of an integer");
       value = token.is('!') ? make_integer(value.integer == 0, false)
                             : make_integer(~value.integer, true);
     } else if (token.is('(')) {
@@ -176,7 +178,7 @@ class ExpressionParser {
       lexer_.take();
       lexer_.expect(')', "the type of a cast");
       value = unary();
-      if (value.is_float) lexer_.fail(token, "a cast takes an integer");
+      if (value.is_float) lexer_.fail(token, "a cast of a float; accepted: of an integer");
       value.is_unsigned = token.text == "u64";
     } else {
       value = conditional();
@@ -199,7 +201,7 @@ class ExpressionParser {
       lexer_.take();
       return make_integer(32, false);
     }
-    lexer_.fail(token, fmt::format("expected a constant, not `{}`; accepted: a number, WARP_SZ, "
+    lexer_.fail(token, fmt::format("expected a constant, not {}; accepted: a number, WARP_SZ, "
                                    "an expression of them",
                                    shown(token)));
   }
@@ -221,7 +223,7 @@ class ExpressionParser {
     if (op.text == ">=") return make_integer(x >= y, false);
     if (op.text == "==") return make_integer(x == y, false);
     if (op.text == "!=") return make_integer(x != y, false);
-    lexer_.fail(token, fmt::format("{} takes integers, not floats", op.text));
+    lexer_.fail(token, fmt::format("{} of floats; accepted: of integers", op.text));
   }
 
   Constant apply_integers(const Operator& op, const Token& token, const Constant& a,
@@ -255,7 +257,8 @@ class ExpressionParser {
 
   Constant divided(const Operator& op, const Token& token, const Constant& a,
                    const Constant& b) const {
-    if (b.integer == 0) lexer_.fail(token, "a constant expression divides by zero");
+    if (b.integer == 0)
+      lexer_.fail(token, "a constant expression divides by zero; accepted: any other divisor");
     if (op.text == "%") return make_integer(a.integer % b.integer, false);
     if (a.is_unsigned || b.is_unsigned) return make_integer(a.integer / b.integer, true);
     if (b.integer == ~uint64_t{0}) return make_integer(-a.integer, false);  // INT64_MIN / -1
@@ -268,11 +271,18 @@ class ExpressionParser {
   int depth_ = 0;
 };
 
+std::string text_of(const Constant& value) {
+  if (value.is_float) return fmt::format("{}", value.real);
+  if (value.is_unsigned) return fmt::format("{}", value.integer);
+  return fmt::format("{}", static_cast<int64_t>(value.integer));
+}
+
 uint64_t checked_count(const Lexer& lexer, const Token& at, const Constant& value,
                        std::string_view what, uint64_t limit) {
   const bool is_negative = !value.is_unsigned && value.integer >> 63 != 0;
   if (value.is_float || is_negative || value.integer > limit) {
-    lexer.fail(at, fmt::format("{} must be an integer from 0 to {}", what, limit));
+    lexer.fail(at, fmt::format("{} of {}; accepted: an integer from 0 to {}", what, text_of(value),
+                               limit));
   }
   return value.integer;
 }
@@ -298,7 +308,9 @@ Constant parse_number(const Lexer& lexer, const Token& token) {
   }
   uint64_t value = 0;
   if (!parse_digits(text, base, &value)) {
-    lexer.fail(token, fmt::format("`{}` is no integer of 64 bits in base {}", token.text, base));
+    lexer.fail(token,
+               fmt::format("`{}` is no integer of 64 bits; accepted: digits of base {} below 2^64",
+                           token.text, base));
   }
   return make_integer(value, has_suffix || value >> 63 != 0);
 }

@@ -47,11 +47,14 @@ Declaration Parser::parse_declaration(Space space) {
   declaration.space = space;
   const Token first = lexer_.peek();
   if (first.is('[')) {
-    lexer_.fail(first, "banks of constant memory are not supported", ErrorCode::kUnknownForm);
+    lexer_.fail(first,
+                "banks of constant memory are not supported; accepted: .const without [bank]",
+                ErrorCode::kUnknownForm);
   }
   while (lexer_.peek().is_dot()) parse_qualifier(lexer_.take(), &declaration);
   if (declaration.type == Type::kNone) {
-    lexer_.fail_next(fmt::format("expected a type such as .b32 after .{}", name_of(space)));
+    lexer_.fail_next(
+        fmt::format("no type after .{}; accepted: a type such as .b32", name_of(space)));
   }
   return declaration;
 }
@@ -62,10 +65,15 @@ void Parser::parse_qualifier(const Token& token, Declaration* declaration) {
   if (word == "v2" || word == "v4" || word == "v8") {
     declaration->vector = static_cast<uint32_t>(word[1] - '0');
   } else if (const Type type = type_of(word); type != Type::kNone) {
-    if (declaration->type != Type::kNone) lexer_.fail(token, "a declaration with two types");
-    if (type == Type::kPred && !is_register) lexer_.fail(token, "a .pred can only be in .reg");
+    if (declaration->type != Type::kNone)
+      lexer_.fail(token, "a declaration with two types; accepted: one");
+    if (type == Type::kPred && !is_register)
+      lexer_.fail(token, "a .pred outside .reg; accepted: a type of 8 bits or more");
     if (type != Type::kPred && bits_of(type) % 8 != 0) {
-      lexer_.fail(token, fmt::format("nothing can be declared .{}", word));
+      lexer_.fail(
+          token,
+          fmt::format("nothing can be declared .{}; accepted: a type of whole bytes such as .b8",
+                      word));
     }
     declaration->type = type;
   } else if (is_register) {
@@ -79,8 +87,11 @@ void Parser::parse_qualifier(const Token& token, Declaration* declaration) {
   } else if (word == "ptr" && declaration->space == Space::kParam) {
     skip_pointer_attribute();
   } else if (is_opaque(word)) {
-    lexer_.fail(token, fmt::format("textures and surfaces (.{}) are not supported", word),
-                ErrorCode::kUnknownForm);
+    lexer_.fail(
+        token,
+        fmt::format("textures and surfaces (.{}) are not supported; accepted: a type such as .b32",
+                    word),
+        ErrorCode::kUnknownForm);
   } else {
     lexer_.fail(token, fmt::format("unknown `.{}` in a declaration; accepted: .align, .attribute, "
                                    ".v2, .v4 and a type such as .b32",
@@ -95,7 +106,7 @@ void Parser::skip_attribute() {
   for (int depth = 1; depth > 0;) {
     const Token token = lexer_.take();
     if (token.kind == TokenKind::kEnd || token.is(';') || token.is('{')) {
-      lexer_.fail(open, "an .attribute has no closing )");
+      lexer_.fail(open, "an .attribute has no closing ); accepted: .attribute(...)");
     }
     depth += token.is('(') ? 1 : token.is(')') ? -1 : 0;
   }
@@ -122,13 +133,13 @@ void Parser::parse_dimensions(Variable* variable, std::vector<uint64_t>* dimensi
   while (lexer_.peek().is('[')) {
     const Token open = lexer_.take();
     if (dimensions->size() == kMaxDimensions) {
-      lexer_.fail(open,
-                  fmt::format("`{}` has more than {} dimensions", variable->name, kMaxDimensions));
+      lexer_.fail(open, fmt::format("`{0}` has more than {1} dimensions; accepted: at most {1}",
+                                    variable->name, kMaxDimensions));
     }
     uint64_t size = 0;
     if (!lexer_.peek().is(']')) size = parse_count(lexer_, "a dimension", kMaxBytes);
     if (size == 0 && !dimensions->empty()) {
-      lexer_.fail(open, "only the first dimension may be left out or 0");
+      lexer_.fail(open, "a dimension after the first is left out or 0; accepted: 1 and more");
     }
     variable->is_unsized |= size == 0;
     dimensions->push_back(size);
@@ -147,7 +158,8 @@ void Parser::finish_size(const Token& name, const std::vector<uint64_t>& dimensi
     if (count <= kMaxBytes) count *= size;
   }
   if (count > kMaxBytes / element) {
-    lexer_.fail(name, fmt::format("`{}` is larger than {} bytes", name.text, kMaxBytes));
+    lexer_.fail(name, fmt::format("`{0}` is larger than {1} bytes; accepted: at most {1}",
+                                  name.text, kMaxBytes));
   }
   variable->count = variable->is_unsized ? 0 : count;
   variable->bytes = variable->count * element;
@@ -162,19 +174,23 @@ Variable Parser::parse_declarator(const Declaration& declaration, const Token& n
   if (lexer_.peek().is('=')) {
     const bool may = variable.space == Space::kGlobal || variable.space == Space::kConst;
     if (!may || variable.is_extern) {
-      lexer_.fail_next("only .global and .const variables that are not .extern take a value");
+      lexer_.fail_next(fmt::format(
+          "a value for `{}`; accepted: for .global and .const variables that are not .extern",
+          name.text));
     }
     lexer_.take();
     parse_initializer(&variable, std::move(dimensions));
   }
   if (variable.is_unsized && !variable.is_extern && variable.space != Space::kParam)
-    lexer_.fail(name, fmt::format("the array `{}` has no size", name.text));
+    lexer_.fail(name, fmt::format("the array `{}` has no size; accepted: a number in its brackets",
+                                  name.text));
   return variable;
 }
 
 std::string_view Parser::made_name(const Token& at, std::string_view prefix, uint64_t number) {
   if (module_.made_names.size() == kMaxMadeNames) {
-    lexer_.fail(at, fmt::format("more than {} names by NAME<COUNT>", kMaxMadeNames));
+    lexer_.fail(at, fmt::format("more than {0} names by NAME<COUNT>; accepted: at most {0}",
+                                kMaxMadeNames));
   }
   return module_.made_names.emplace_back(fmt::format("{}{}", prefix, number));
 }

@@ -43,7 +43,7 @@ void Parser::parse_function(const Token& keyword, bool is_extern) {
   parse_function_directives(&function);
   function.is_declaration = lexer_.accept(';');
   if (!function.is_declaration) {
-    if (is_extern) lexer_.fail_next("an .extern function has no body; expected ';'");
+    if (is_extern) lexer_.fail_next("a body of an .extern function; accepted: ';'");
     // Its own body may name it.
     functions_.try_emplace(name.text, UINT32_MAX);
     parse_body();
@@ -56,7 +56,7 @@ void Parser::parse_function(const Token& keyword, bool is_extern) {
 // A definition takes the place of a declaration; a declaration of what is known adds nothing.
 void Parser::add_function(Function function, const Token& name) {
   if (variables_.count(name.text) != 0) {
-    lexer_.fail(name, fmt::format("`{}` is a variable already", name.text));
+    lexer_.fail(name, fmt::format("`{}` is a variable already; accepted: another name", name.text));
   }
   const uint32_t index = static_cast<uint32_t>(module_.functions.size());
   uint32_t& known = functions_.try_emplace(name.text, UINT32_MAX).first->second;
@@ -68,8 +68,8 @@ void Parser::add_function(Function function, const Token& name) {
   Function& first = module_.functions[known];
   if (function.is_declaration) return;
   if (!first.is_declaration) {
-    lexer_.fail(name,
-                fmt::format("`{}` is defined twice, first in line {}", name.text, first.line));
+    lexer_.fail(name, fmt::format("`{}` is defined twice, first in line {}; accepted: once",
+                                  name.text, first.line));
   }
   first = std::move(function);
 }
@@ -96,7 +96,9 @@ Variable Parser::parse_param(bool is_entry) {
   const Declaration declaration = parse_declaration(is_register ? Space::kReg : Space::kParam);
   const Token name = lexer_.expect_name("a parameter's name");
   if (is_register && declaration.vector > 1) {
-    lexer_.fail(name, "a vector register as a parameter is not supported", ErrorCode::kUnknownForm);
+    lexer_.fail(
+        name, "a vector register as a parameter is not supported; accepted: a register or a .param",
+        ErrorCode::kUnknownForm);
   }
   if (!is_register) return parse_declarator(declaration, name);
   Variable variable;
@@ -125,7 +127,7 @@ void Parser::declare_params(const std::vector<Variable>& params, bool are_result
     // _ names nothing.
     if (!is_new && param.name != "_") {
       lexer_.fail(lexer_.token_of(param.name, param.line),
-                  fmt::format("the parameter `{}` is declared twice", param.name));
+                  fmt::format("the parameter `{}` is declared twice; accepted: once", param.name));
     }
   }
 }
@@ -180,9 +182,11 @@ void Parser::parse_extents(std::string_view what, uint32_t* extents) {
   int given = 0;
   do {
     const Token first = lexer_.peek();
-    if (given == 3) lexer_.fail(first, fmt::format(".{} takes at most three numbers", what));
+    if (given == 3)
+      lexer_.fail(first, fmt::format("a fourth number after .{}; accepted: one to three", what));
     extents[given++] = static_cast<uint32_t>(parse_count(lexer_, name, UINT32_MAX));
-    if (extents[given - 1] == 0) lexer_.fail(first, fmt::format("{} is 0", name));
+    if (extents[given - 1] == 0)
+      lexer_.fail(first, fmt::format("{} of 0; accepted: 1 and more", name));
   } while (lexer_.accept(','));
   for (; given < 3; ++given) extents[given] = 1;
 }

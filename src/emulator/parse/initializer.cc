@@ -36,7 +36,8 @@ uint64_t Parser::parse_initial_list(size_t level, uint64_t first_element,
   if (lexer_.accept('}')) return 0;
   do {
     if (count == limit) {
-      lexer_.fail_next(fmt::format("more than {} values for `{}`", limit, variable->name));
+      lexer_.fail_next(fmt::format("more than {0} values for `{1}`; accepted: at most {0}", limit,
+                                   variable->name));
     }
     const uint64_t element = first_element + count * stride;
     if (level + 1 == dimensions.size()) {
@@ -85,7 +86,7 @@ void Parser::parse_initial_address(Initializer* value) {
   while (lexer_.peek().is('+') || lexer_.peek().is('-')) {
     const Token sign = lexer_.take();
     const Constant offset = parse_term(lexer_);
-    if (offset.is_float) lexer_.fail(sign, "an offset must be an integer");
+    if (offset.is_float) lexer_.fail(sign, "an offset that is a float; accepted: an integer");
     value->integer += sign.is('-') ? -offset.integer : offset.integer;
   }
   name_uses_.push_back({name.text, name.line, true});
@@ -105,7 +106,8 @@ void Parser::parse_masked(const Token& mask, Initializer* value) {
     value->mask = bits;
   } else {
     const Constant constant = parse_constant(lexer_);
-    if (constant.is_float) lexer_.fail(mask, "a mask takes an integer or an address");
+    if (constant.is_float)
+      lexer_.fail(mask, "a mask of a float; accepted: of an integer or an address");
     value->integer = constant.integer >> shift & 0xFF;
   }
   lexer_.expect(')', "what a mask is applied to");
@@ -120,7 +122,9 @@ void Parser::convert_initial(const Token& at, const Constant& constant, const Va
     const int bits = constant.is_single ? 32 : 64;
     const bool is_untyped = type == Type::kB32 || type == Type::kB64;
     if (constant.is_float && (!is_untyped || bits_of(type) != bits)) {
-      lexer_.fail(at, fmt::format("a float of {} bits as the value of a .{}", bits, name_of(type)));
+      lexer_.fail(at, fmt::format("a float of {0} bits as the value of a .{1}; accepted: an "
+                                  "integer, or a float where the type is .f{0} or .b{0}",
+                                  bits, name_of(type)));
     }
     return;
   }

@@ -29,25 +29,30 @@ bool has(char c, uint8_t what) { return kClasses[static_cast<uint8_t>(c)] & what
 
 constexpr size_t kShownLength = 100;
 
-// The text of the line that holds the offset, short and printable.
+// The text of the line that holds the offset.
 std::string line_around(std::string_view text, size_t offset) {
   offset = std::min(offset, text.size());
   size_t begin = offset == 0 ? 0 : text.rfind('\n', offset - 1) + 1;  // npos + 1 is 0
   while (begin < offset && has(text[begin], kBlank)) ++begin;
   if (offset - begin > kShownLength / 2) begin = offset - kShownLength / 2;
-  std::string shown(text.substr(begin, kShownLength));
-  shown.resize(std::min(shown.size(), shown.find_first_of("\r\n")));
-  for (char& c : shown) {
-    if (c == '\t') c = ' ';
-    if (c < ' ' || c > '~') c = '?';
-  }
-  return shown;
+  const std::string_view line = text.substr(begin, kShownLength);
+  return excerpt(line.substr(0, line.find_first_of("\r\n")));
 }
 
 }  // namespace
 
-std::string_view shown(const Token& token) {
-  return token.kind == TokenKind::kEnd ? "the end of the text" : token.text;
+std::string excerpt(std::string_view text) {
+  std::string shown(text.substr(0, kShownLength));
+  for (char& c : shown) {
+    if (has(c, kBlank)) c = ' ';
+    if (c < ' ' || c > '~') c = '?';
+  }
+  return text.size() > kShownLength ? shown + "..." : shown;
+}
+
+std::string shown(const Token& token) {
+  if (token.kind == TokenKind::kEnd) return "the end of the text";
+  return fmt::format("`{}{}`", token.is_dot() ? "." : "", excerpt(token.text));
 }
 
 Lexer::Lexer(std::string_view text) : text_(text) { read(); }
@@ -66,17 +71,19 @@ bool Lexer::accept(char c) {
 }
 
 Token Lexer::expect(char c, std::string_view after) {
-  if (!next_.is(c)) fail_next(fmt::format("expected '{}' after {}", c, after));
+  if (!next_.is(c)) fail_next(fmt::format("{} after {}; accepted: '{}'", shown(next_), after, c));
   return take();
 }
 
 Token Lexer::expect_name(std::string_view what) {
-  if (!next_.is_name()) fail_next(fmt::format("expected {}", what));
+  if (!next_.is_name())
+    fail_next(fmt::format("{} is out of place; accepted: {}", shown(next_), what));
   return take();
 }
 
 Token Lexer::expect_string(std::string_view what) {
-  if (next_.kind != TokenKind::kString) fail_next(fmt::format("expected {}", what));
+  if (next_.kind != TokenKind::kString)
+    fail_next(fmt::format("{} is out of place; accepted: {}", shown(next_), what));
   return take();
 }
 
@@ -125,7 +132,7 @@ void Lexer::skip_block_comment() {
   const size_t end = text_.find("*/", position_ + 2);
   if (end == std::string_view::npos) {
     finish(TokenKind::kPunct, position_, position_, position_ + 2);
-    fail_next("a comment /* has no end */");
+    fail_next("a comment /* has no end; accepted: */ after it");
   }
   line_ += static_cast<uint32_t>(std::count(text_.begin() + position_, text_.begin() + end, '\n'));
   position_ = end + 2;
@@ -165,7 +172,7 @@ void Lexer::read() {
   next_.punct = c;
   finish(TokenKind::kPunct, begin, begin, position_);
   if (c <= ' ' || c > '~') {
-    fail_next(fmt::format("a byte 0x{:02x} that no PTX has", static_cast<uint8_t>(c)));
+    fail_next(fmt::format("a byte 0x{:02x}; accepted: printable ASCII", static_cast<uint8_t>(c)));
   }
 }
 
@@ -198,7 +205,7 @@ void Lexer::read_string() {
   const bool is_closed = at(position_) == '"';
   if (is_closed) ++position_;
   finish(TokenKind::kString, begin, begin + 1, position_ - (is_closed ? 1 : 0));
-  if (!is_closed) fail_next("a string has no closing quote in its line");
+  if (!is_closed) fail_next("a string has no closing quote; accepted: one in its line");
 }
 
 void Lexer::read_number_from(const Token& token) {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "emulator/error.h"
@@ -70,7 +71,9 @@ class Lexer {
   Token next_;
 };
 
-// The token as an error message shows it: `ld`, "the end of the text".
-std::string_view shown(const Token& token);
+// Text of a module as an error message shows it: printable, in one line, cut when long.
+std::string excerpt(std::string_view text);
+// The token so, in quotes: `ld`; or "the end of the text".
+std::string shown(const Token& token);
 
 }  // namespace ptxemu::parse

@@ -27,7 +27,7 @@ void Parser::parse() {
   parse_header();
   while (lexer_.peek().kind != TokenKind::kEnd) parse_module_directive();
   if (!has_target_)
-    lexer_.fail_next("no .target directive; accepted after .version: .target sm_90a");
+    lexer_.fail_next("no .target directive; accepted: one after .version, such as .target sm_90a");
   check_symbols();
   index_functions();
 }
@@ -36,7 +36,7 @@ void Parser::parse() {
 void Parser::parse_header() {
   const Token first = lexer_.peek();
   if (!first.is_dot() || first.text != "version") {
-    lexer_.fail(first, "PTX begins with .version, for example .version 9.0");
+    lexer_.fail(first, "no .version; accepted: a first line such as .version 9.0");
   }
   lexer_.take();
   const Token number = lexer_.take();
@@ -49,7 +49,8 @@ void Parser::parse_header() {
   if (number.kind != TokenKind::kNumber || point == std::string_view::npos ||
       whole.ptr != text.data() + point || part.ptr != end || part.ec != std::errc() ||
       whole.ec != std::errc() || major > 99 || minor > 9) {
-    lexer_.fail(number, "expected a version such as 9.0 after .version");
+    lexer_.fail(number,
+                fmt::format("{} after .version; accepted: a version such as 9.0", shown(number)));
   }
   module_.version = major * 10 + minor;
 }
@@ -58,7 +59,7 @@ void Parser::parse_module_directive() {
   const Token token = lexer_.peek();
   if (token.is('@') && lexer_.char_after(token) == '@') return lexer_.skip_line();  // @@DWARF
   if (!token.is_dot()) {
-    lexer_.fail(token, fmt::format("expected a directive, not `{}`; accepted: {}", shown(token),
+    lexer_.fail(token, fmt::format("expected a directive, not {}; accepted: {}", shown(token),
                                    kModuleDirectives));
   }
   lexer_.take();
@@ -68,11 +69,15 @@ void Parser::parse_module_directive() {
   if (token.text == "pragma") return parse_pragma();
   if (token.text == "address_size") {
     if (parse_count(lexer_, "an address size", 64) != 64) {
-      lexer_.fail(token, "only .address_size 64 is accepted", ErrorCode::kUnknownForm);
+      lexer_.fail(token, "an address size other than 64; accepted: .address_size 64",
+                  ErrorCode::kUnknownForm);
     }
     return;
   }
-  if (!has_target_) lexer_.fail(token, "expected .target before any other directive");
+  if (!has_target_)
+    lexer_.fail(
+        token,
+        "a directive before .target; accepted: .target sm_90a, or another architecture, first");
   if (token.text == "alias") return parse_alias();
   parse_linked(token);
 }
@@ -107,10 +112,12 @@ void Parser::parse_file() {
 // .section .debug_info { ... }: data for debuggers, which nothing here reads.
 void Parser::skip_section() {
   const Token name = lexer_.take();
-  if (!name.is_dot() && !name.is_name()) lexer_.fail(name, "expected a name after .section");
+  if (!name.is_dot() && !name.is_name())
+    lexer_.fail(name, fmt::format("{} after .section; accepted: a name", shown(name)));
   const Token open = lexer_.expect('{', "the name of a .section");
   while (!lexer_.accept('}')) {
-    if (lexer_.peek().kind == TokenKind::kEnd) lexer_.fail(open, "a .section has no closing }");
+    if (lexer_.peek().kind == TokenKind::kEnd)
+      lexer_.fail(open, "a .section has no closing }; accepted: one after it");
     lexer_.take();
   }
 }
@@ -138,7 +145,9 @@ void Parser::parse_linked(const Token& first) {
                         : token.text == "const"  ? Space::kConst
                         : token.text == "shared" ? Space::kShared
                                                  : Space::kGeneric;
-    if (space == Space::kGeneric) lexer_.fail(token, "expected .global, .const or .shared");
+    if (space == Space::kGeneric)
+      lexer_.fail(token,
+                  fmt::format("{} after .align; accepted: .global, .const, .shared", shown(token)));
     Declaration declaration = parse_declaration(space);
     declaration.is_extern = is_extern;
     if (declaration.align == 0) declaration.align = align;
@@ -148,9 +157,9 @@ void Parser::parse_linked(const Token& first) {
   const bool is_refused =
       std::find(std::begin(kRefused), std::end(kRefused), token.text) != std::end(kRefused);
   lexer_.fail(token,
-              fmt::format("{} `.{}` in a module; accepted: {}",
-                          is_refused ? "unsupported directive" : "unknown directive",
-                          token.is_dot() ? token.text : shown(token), kModuleDirectives),
+              fmt::format("{} {} in a module; accepted: {}",
+                          is_refused ? "unsupported directive" : "unknown directive", shown(token),
+                          kModuleDirectives),
               ErrorCode::kUnknownForm);
 }
 
@@ -160,7 +169,8 @@ void Parser::declare_module_variable(Variable variable) {
       variables_.try_emplace(variable.name, static_cast<uint32_t>(module_.variables.size()));
   const Token name = lexer_.token_of(variable.name, variable.line);
   if (functions_.count(variable.name) != 0) {
-    lexer_.fail(name, fmt::format("`{}` is a function already", variable.name));
+    lexer_.fail(name,
+                fmt::format("`{}` is a function already; accepted: another name", variable.name));
   }
   if (is_new) {
     module_.variables.push_back(std::move(variable));
@@ -168,12 +178,13 @@ void Parser::declare_module_variable(Variable variable) {
   }
   Variable& known = module_.variables[place->second];
   if (!known.is_extern && !variable.is_extern) {
-    lexer_.fail(name,
-                fmt::format("`{}` is defined twice, first in line {}", variable.name, known.line));
+    lexer_.fail(name, fmt::format("`{}` is defined twice, first in line {}; accepted: once",
+                                  variable.name, known.line));
   }
   if (known.space != variable.space) {
-    lexer_.fail(name, fmt::format("`{}` was declared .{} in line {}", variable.name,
-                                  name_of(known.space), known.line));
+    lexer_.fail(name,
+                fmt::format("`{0}` in another space than before; accepted: .{1}, as in line {2}",
+                            variable.name, name_of(known.space), known.line));
   }
   const uint64_t align = std::max(known.align, variable.align);
   if (known.is_extern) known = std::move(variable);

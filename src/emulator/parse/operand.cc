@@ -98,7 +98,7 @@ Operand Parser::parse_operand(const Context& context) {
   if (first.is('!')) return parse_negated();
   if (at_constant(lexer_)) return parse_immediate();
   if (first.is_name()) return parse_named(context);
-  lexer_.fail(first, fmt::format("expected an operand, not `{}`; accepted: a register, constant, "
+  lexer_.fail(first, fmt::format("expected an operand, not {}; accepted: a register, constant, "
                                  "label or name, [address], {{vector}}",
                                  shown(first)));
 }
@@ -116,7 +116,7 @@ Operand Parser::parse_named(const Context& context) {
   pair.list.push_back(parse_name(second, {context.word, true}));
   for (const Operand& part : pair.list) {
     if (part.kind != Kind::kRegister && part.kind != Kind::kSink) {
-      lexer_.fail(first, "both sides of | must be registers or _");
+      lexer_.fail(first, "| beside what is no register; accepted: registers, _");
     }
   }
   pair.text = lexer_.text_from(first);
@@ -183,7 +183,8 @@ Operand Parser::parse_component(const Token& name, const Symbol& symbol) {
   if (component >= symbol.width || symbol.width == 1) {
     lexer_.fail(word, fmt::format("`{}.{}`: {}", name.text, word.text,
                                   symbol.width == 1
-                                      ? "a component of a register that is no vector"
+                                      ? "a component of a register that is no vector; accepted: "
+                                        "the register's name alone"
                                       : "no component of the vector; accepted: .x, .y, .z, .w"));
   }
   return make_register(symbol.index + component, lexer_.text_from(name));
@@ -222,14 +223,15 @@ Operand Parser::parse_negated() {
   const Token first = lexer_.take();
   if (!lexer_.peek().is_name() || lexer_.peek().text == "WARP_SZ") {
     Operand operand = parse_immediate();
-    if (operand.kind != Kind::kInteger) lexer_.fail(first, "! takes a predicate or an integer");
+    if (operand.kind != Kind::kInteger)
+      lexer_.fail(first, "! before a float; accepted: before a predicate or an integer");
     operand.integer = operand.integer == 0;
     return operand;
   }
   const Token name = lexer_.take();
   Operand operand = parse_name(name, {{}, true});
   if (operand.kind != Kind::kRegister) {
-    lexer_.fail(name, fmt::format("`!{}`: only a predicate register can be negated", name.text));
+    lexer_.fail(name, fmt::format("`!{}`; accepted: ! before a predicate register", name.text));
   }
   operand.negated = true;
   operand.text = lexer_.text_from(first);
@@ -241,11 +243,11 @@ void Parser::parse_offset(Operand* operand) {
   while (lexer_.peek().is('+') || lexer_.peek().is('-')) {
     const Token sign = lexer_.take();
     if (!at_constant(lexer_)) {
-      lexer_.fail_next(fmt::format("expected a constant after {} in an address, not `{}`",
-                                   sign.punct, shown(lexer_.peek())));
+      lexer_.fail_next(fmt::format("{1} after {0} in an address; accepted: a constant", sign.punct,
+                                   shown(lexer_.peek())));
     }
     const Constant offset = parse_term(lexer_);
-    if (offset.is_float) lexer_.fail(sign, "an offset must be an integer");
+    if (offset.is_float) lexer_.fail(sign, "an offset that is a float; accepted: an integer");
     operand->integer += sign.is('-') ? -offset.integer : offset.integer;
   }
 }
@@ -255,7 +257,8 @@ void Parser::parse_index(Operand* operand) {
   if (!lexer_.peek().is('[')) return;
   const Token open = lexer_.take();
   if (!at_constant(lexer_)) {
-    lexer_.fail(open, "an index that is no constant is not supported", ErrorCode::kUnknownForm);
+    lexer_.fail(open, "an index that is no constant is not supported; accepted: an integer",
+                ErrorCode::kUnknownForm);
   }
   const Variable& variable = operand->kind == Kind::kParameter ? function_->params[operand->index]
                              : operand->kind == Kind::kResult  ? function_->results[operand->index]
@@ -295,16 +298,20 @@ Operand Parser::parse_address() {
     base.integer = 0;
   } else if (at_constant(lexer_)) {
     address.list.push_back(parse_immediate());
-    if (address.list[0].kind == Kind::kFloat) lexer_.fail(first, "a float is no address");
+    if (address.list[0].kind == Kind::kFloat)
+      lexer_.fail(first,
+                  "a float is no address; accepted: a register, variable, parameter or integer");
   } else {
-    lexer_.fail(first, fmt::format("expected an address after [, not `{}`; accepted: a register, "
+    lexer_.fail(first, fmt::format("expected an address after [, not {}; accepted: a register, "
                                    "variable, parameter or constant, and + an offset",
                                    shown(first)));
   }
   while (lexer_.accept(',')) {
     address.kind = Kind::kTensor;
     if (!lexer_.peek().is('{')) {
-      lexer_.fail_next("expected coordinates in braces after the comma of an address");
+      lexer_.fail_next(
+          fmt::format("{} after the comma of an address; accepted: coordinates in braces",
+                      shown(lexer_.peek())));
     }
     address.list.push_back(parse_vector());
   }
@@ -322,7 +329,7 @@ Operand Parser::parse_vector() {
   do {
     const Token token = lexer_.peek();
     if (!token.is_name() && !at_constant(lexer_)) {
-      lexer_.fail(token, fmt::format("expected a part of a vector, not `{}`; accepted: a register, "
+      lexer_.fail(token, fmt::format("expected a part of a vector, not {}; accepted: a register, "
                                      "a constant, _",
                                      shown(token)));
     }
@@ -351,7 +358,9 @@ Operand Parser::parse_list(const Context& context) {
     do {
       const Token token = lexer_.peek();
       if (token.is('(') || token.is('[') || token.is('{')) {
-        lexer_.fail(token, "an argument of a call must be a register, a .param or a constant");
+        lexer_.fail(
+            token,
+            "an argument of a call in brackets; accepted: a register, a .param or a constant");
       }
       list.list.push_back(token.is_name() && token.text != "WARP_SZ"
                               ? parse_name(lexer_.take(), {context.word, true})

@@ -469,7 +469,7 @@ TEST(TensorCopy, ModesThatAreNotTakenAreNamed) {
                         Case{"cp.async.bulk.tensor.3d.shared::cta.global.tile::gather4"
                              ".mbarrier::complete_tx::bytes [%r1], [%d1, {%r1, %r1, %r1, %r1, "
                              "%r1}], [%r2]",
-                             "four rows are of a .2d tensor"},
+                             "four rows of another rank; accepted: .2d"},
                         Case{"cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4"
                              ".mbarrier::complete_tx::bytes [%r1], [%d1, {%r1, %r1}], [%r2]",
                              "2 coordinates of a copy of four rows: a column and four"},

@@ -34,6 +34,7 @@ std::string refusal(const std::string& body) {
 void expect_refused(const std::string& body, const std::string& part) {
   const std::string message = refusal(body);
   EXPECT_NE(message.find(part), std::string::npos) << body << " gave: " << message;
+  EXPECT_NE(message.find("; accepted: "), std::string::npos) << body << " gave: " << message;
 }
 
 TEST(Decoder, NamesTheQualifierThatItDoesNotKnow) {
@@ -45,8 +46,8 @@ TEST(Decoder, NamesTheQualifierThatItDoesNotKnow) {
   expect_refused("min.ftz.s32 %r1, %r2, %r3;", ".ftz");
   expect_refused("setp.lo.s32 %p1, %r1, %r2;", ".lo");
   expect_refused("cvt.f16.f32 %r1, %f1;", ".rn");
-  expect_refused("cvt.rn.f32.f32 %f1, %f2;", "no rounding");
-  expect_refused("cvt.rz.f64.f32 %rd1, %f2;", "no rounding");
+  expect_refused("cvt.rn.f32.f32 %f1, %f2;", "a rounding of an exact conversion; accepted: none");
+  expect_refused("cvt.rz.f64.f32 %rd1, %f2;", "a rounding of an exact conversion; accepted: none");
   expect_refused("cvt.rni.bf16.f16 %r1, %r2;", "one type");
   expect_refused("cvt.sat.s32.u16 %r1, %r2;", ".sat");
   expect_refused("cvt.rn.sat.bf16.f32 %r1, %f2;", ".sat");
@@ -54,15 +55,27 @@ TEST(Decoder, NamesTheQualifierThatItDoesNotKnow) {
   expect_refused(".reg .b16 %h<3>; setp.lt.f16 %p1|%p2, %h1, %h2;", "one predicate");
 }
 
+TEST(Decoder, NamesTheQualifiersThatItWouldHaveTaken) {
+  expect_refused("add.wrong.s32 %r1, %r2, %r3;",
+                 ".wrong is no qualifier that add takes here; accepted: .cc, .sat, in `add.wrong");
+  expect_refused("shf.l.wrap.b32.x %r1, %r2, %r3, %r4;", "accepted: none, in `shf.l");
+  expect_refused("ld.shraed.u32 %r1, [%rd1];", ".global, .shared, ");
+  expect_refused("shl.u32 %r1, %r2, %r3;", "accepted: .b16, .b32, .b64");
+  // What is refused by name is not offered.
+  EXPECT_EQ(refusal("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16.x {%f1}, %rd1, %rd2, 1;")
+                .find(".b1,"),
+            std::string::npos);
+}
+
 TEST(Decoder, NamesOperandsThatDoNotFit) {
   expect_refused("add.s32 %r1, %rd2, %r3;", "64 bits");
-  expect_refused("add.s32 %r1, %r2;", "operands");
-  expect_refused("add.s32 %r1, %r2, %r3, %r4;", "operands");
-  expect_refused("add.f32 %f1, %f2, 1;", "integer");
+  expect_refused("add.s32 %r1, %r2;", "operands; accepted: 3, as add takes here");
+  expect_refused("add.s32 %r1, %r2, %r3, %r4;", "operands; accepted: 3, as add takes here");
+  expect_refused("add.f32 %f1, %f2, 1;", "an integer; accepted: a floating-point number");
   expect_refused("add.u32 %r1, %r2, 1.5;", "floating-point number for u32");
   expect_refused("mov.s64 %rd1, 0d3FF8000000000000;", "floating-point number for s64");
   expect_refused("mov.b64 %rd1, {%r1, %r2, %r3};", "vector");
-  expect_refused("lop3.b32 %r1, %r2, %r3, %r4, 256;", "0..255");
+  expect_refused("lop3.b32 %r1, %r2, %r3, %r4, 256;", "lop3 out of range; accepted: 0 to 255");
   expect_refused("bfe.u32 %r1, %r2, 256, 3;", "0 to 255");
   expect_refused("bfe.s64 %rd1, %rd2, 3, -1;", "0 to 255");
   expect_refused("bfi.b32 %r1, %r2, %r3, 3, 300;", "0 to 255");
@@ -73,9 +86,9 @@ TEST(Decoder, RefusesCarriesThatDoNotExist) {
   expect_refused("mad.rn.cc.f32 %f1, %f2, %f3, %f4;", ".cc");
   for (const char* type : {"u16x2", "s16x2", "b32", "f16x2"}) {
     const std::string operands = std::string(".cc.") + type + " %r1, %r2, %r3";
-    expect_refused("add" + operands + ";", "carries take .u32");
-    expect_refused("sub" + operands + ";", "carries take .u32");
-    expect_refused("mad.lo" + operands + ", %r4;", "carries take .u32");
+    expect_refused("add" + operands + ";", "accepted: .u32, .s32, .u64, .s64");
+    expect_refused("sub" + operands + ";", "accepted: .u32, .s32, .u64, .s64");
+    expect_refused("mad.lo" + operands + ", %r4;", "accepted: .u32, .s32, .u64, .s64");
   }
   EXPECT_NO_THROW(decode("mad.hi.cc.s32 %r1, %r2, %r3, %r4;"));
 }
@@ -85,7 +98,7 @@ TEST(Decoder, RefusesVectorsThatDoNotExist) {
   const std::string eight = "{%r0, %r1, %r2, %r3, %r4, %r5, %r6, %r7}";
   const std::string four = "{%rd1, %rd2, %rd3, %rd4}";
   for (const char* type : {"b8", "u8", "s8", "b16", "u16", "s16"}) {
-    const std::string part = std::string(".v8 takes .b32, .s32, .u32 or .f32, not .") + type;
+    const std::string part = std::string(".v8 of .") + type + "; accepted: .b32, .s32, .u32, .f32";
     for (const char* space : {"", ".global", ".shared", ".local", ".const", ".param"}) {
       expect_refused("ld" + std::string(space) + ".v8." + type + " " + eight + ", [%rd0];", part);
     }
@@ -94,13 +107,16 @@ TEST(Decoder, RefusesVectorsThatDoNotExist) {
   }
   for (const char* space : {".shared", ".shared::cluster", ".local", ".const", ".param"}) {
     const std::string load = "ld" + std::string(space);
-    expect_refused(load + ".v8.b32 " + eight + ", [%rd0];", ".v8 of .b32 needs .global");
-    expect_refused(load + ".v4.u64 " + four + ", [%rd0];", ".v4 of .u64 needs .global");
+    expect_refused(load + ".v8.b32 " + eight + ", [%rd0];",
+                   ".v8 of .b32 in another space; accepted: .global");
+    expect_refused(load + ".v4.u64 " + four + ", [%rd0];",
+                   ".v4 of .u64 in another space; accepted: .global");
   }
   for (const char* space : {".shared", ".local"}) {
-    expect_refused("st" + std::string(space) + ".v4.b64 [%rd0], " + four + ";", "needs .global");
+    expect_refused("st" + std::string(space) + ".v4.b64 [%rd0], " + four + ";",
+                   "accepted: .global");
   }
-  expect_refused("ldu.global.v8.b32 " + eight + ", [%rd0];", "ldu takes 16 bytes");
+  expect_refused("ldu.global.v8.b32 " + eight + ", [%rd0];", "of ldu; accepted: 16 bytes at most");
   for (const char* space : {"", ".global"}) {
     EXPECT_NO_THROW(decode("ld" + std::string(space) + ".v8.b32 " + eight + ", [%rd0];"));
     EXPECT_NO_THROW(decode("st" + std::string(space) + ".v4.b64 [%rd0], " + four + ";"));
@@ -116,10 +132,11 @@ TEST(Decoder, RefusesRestrictedFencesOfOtherOrdersAndScopes) {
     for (const std::string& form :
          {".acquire" + all + ".cta", ".acquire" + all + ".gpu", ".acquire" + own + ".cluster",
           ".release" + own + ".cta", ".release" + all + ".cluster", all + ".cluster"}) {
-      expect_refused(fence + form + ";", "a restricted fence is .acquire");
+      expect_refused(fence + form + ";", "another restricted fence; accepted: .acquire");
     }
   }
-  expect_refused("fence.acq_rel" + all + ".cluster;", "a restricted fence is .acquire");
+  expect_refused("fence.acq_rel" + all + ".cluster;",
+                 "another restricted fence; accepted: .acquire");
 }
 
 TEST(Decoder, TakesQualifiersInAnyOrder) {
@@ -238,12 +255,14 @@ TEST(Decoder, EveryRowIsThereOnceAndCitesItsSection) {
 }
 
 TEST(Decoder, NeedsTheWordsThatSayWhatALaneDoes) {
-  expect_refused("shfl.sync.b32 %r1, %r2, 0, 31, -1;", "needs .up");
-  expect_refused("vote.sync.pred %p1, %p2, -1;", "needs .all");
-  expect_refused("redux.add.u32 %r1, %r2, -1;", "without .sync");
-  expect_refused("match.any.b32 %r1, %r2, -1;", "without .sync");
-  expect_refused("elect %r1|%p1, -1;", "without .sync");
-  expect_refused("match.any.sync.b32 %r1|%p1, %r2, -1;", "has no predicate");
+  expect_refused("shfl.sync.b32 %r1, %r2, 0, 31, -1;",
+                 "shfl without a mode; accepted: .up, .down, .bfly, .idx");
+  expect_refused("vote.sync.pred %p1, %p2, -1;", "vote without a mode; accepted: .all");
+  expect_refused("redux.add.u32 %r1, %r2, -1;", "no .sync; accepted: .sync");
+  expect_refused("match.any.b32 %r1, %r2, -1;", "no .sync; accepted: .sync");
+  expect_refused("elect %r1|%p1, -1;", "no .sync; accepted: .sync");
+  expect_refused("match.any.sync.b32 %r1|%p1, %r2, -1;",
+                 "a predicate of match.any; accepted: one register");
   expect_refused(
       "mma.sync.aligned.m16n8k16.col.row.f32.f16.f16.f32 {%f0, %f1, %f2, %f3}, "
       "{%r0, %r1, %r2, %r3}, {%r4, %r5}, {%f0, %f1, %f2, %f3};",
@@ -254,9 +273,11 @@ TEST(Decoder, NeedsTheWordsThatSayWhatALaneDoes) {
 TEST(Decoder, ReadsSpecialRegistersByMovAndCvtAlone) {
   EXPECT_EQ(
       refusal("mov.u32 %r1, %tid.x;\ncvt.u64.u32 %rd1, %tid.y;\nmov.b64 %rd1, {%tid.x, %r1};"), "");
-  expect_refused("add.u32 %r1, %tid.x, 1;", "a special register is read by mov or cvt alone");
-  expect_refused("mov.f32 %f1, %tid.x;", "a special register is read by mov or cvt alone");
-  expect_refused("st.global.u32 [%rd1], %laneid;", "a special register is read by mov");
+  expect_refused("add.u32 %r1, %tid.x, 1;",
+                 "a special register, in another instruction; accepted: in mov, cvt");
+  expect_refused("mov.f32 %f1, %tid.x;",
+                 "a special register, in another instruction; accepted: in mov, cvt");
+  expect_refused("st.global.u32 [%rd1], %laneid;", "a special register, in another instruction");
 }
 
 }  // namespace

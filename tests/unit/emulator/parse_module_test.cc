@@ -201,6 +201,7 @@ TEST_P(ModuleMistakes, SayLineTextAndWhatIsAccepted) {
   const std::string said = error_of(text);
   EXPECT_PRED_FORMAT2(testing::IsSubstring, GetParam().said, said);
   EXPECT_PRED_FORMAT2(testing::IsSubstring, "PTX line 3: ", said);
+  EXPECT_PRED_FORMAT2(testing::IsSubstring, "accepted: ", said);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -209,45 +210,50 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{".globl .u32 x;", "unknown directive `.globl` in a module; accepted: .visible"},
         Mistake{".global .u23 x;", "unknown `.u23` in a declaration; accepted: .align"},
         Mistake{".global .align 3 .b8 x;", "an alignment of 3; accepted: a power of two"},
-        Mistake{".global .pred x;", "a .pred can only be in .reg"},
-        Mistake{".global .b8 x[1099511627775][2];", "`x` is larger than 1099511627776 bytes"},
+        Mistake{".global .pred x;", "a .pred outside .reg; accepted: a type of 8 bits or more"},
+        Mistake{".global .b8 x[1099511627775][2];",
+                "`x` is larger than 1099511627776 bytes; accepted: at most"},
         Mistake{".global .b32 x[4294967296][4294967296];", "`x` is larger than"},
         Mistake{".global .b8 x[];", "the array `x` has no size"},
-        Mistake{".global .b8 x[4][];", "only the first dimension may be left out"},
+        Mistake{".global .b8 x[4][];", "a dimension after the first is left out or 0"},
         Mistake{".global .b8 x[2] = {1, 2, 3};", "more than 2 values for `x`"},
-        Mistake{".global .b8 x[2] = 1;", "expected '{' after the = of an array"},
+        Mistake{".global .b8 x[2] = 1;", "`1` after the = of an array; accepted: '{'"},
         Mistake{".global .f16 x = 1.0;", "a value of `x`, which is .f16; accepted: .f32, .f64"},
         Mistake{".const .bf16x2 x[1] = {0};", "a value of `x`, which is .bf16x2; accepted"},
-        Mistake{".shared .b8 x = 1;", "only .global and .const variables"},
+        Mistake{".shared .b8 x = 1;",
+                "a value for `x`; accepted: for .global and .const variables"},
         Mistake{".global .u64 x = y;", "`y` is not defined; accepted: a variable or function"},
         Mistake{".global .u8 x; .global .u8 y = x;", "an address in a .u8; accepted: a type of 32"},
         Mistake{".global .u8 x; .global .u8 y = 0xFF0(x);", "the mask 0xFF0; accepted: one whole"},
         Mistake{".global .u32 x; .global .u32 x;", "`x` is defined twice, first in line 3"},
         Mistake{".global .texref t;", "textures and surfaces (.texref) are not supported"},
         Mistake{".const[2] .u32 x;", "banks of constant memory are not supported"},
-        Mistake{".address_size 32", "only .address_size 64 is accepted"},
+        Mistake{".address_size 32", "an address size other than 64; accepted: .address_size 64"},
         Mistake{".entry k { ret; } .entry k { ret; }", "`k` is defined twice, first in line 3"},
         Mistake{".entry k .maxthreads 3 { }", "unknown directive `.maxthreads` of a function"},
-        Mistake{".entry k .maxntid 1,2,3,4 { }", ".maxntid takes at most three numbers"},
-        Mistake{".entry k .maxntid 0 { }", "an extent of .maxntid is 0"},
+        Mistake{".entry k .maxntid 1,2,3,4 { }",
+                "a fourth number after .maxntid; accepted: one to three"},
+        Mistake{".entry k .maxntid 0 { }", "an extent of .maxntid of 0; accepted: 1 and more"},
         Mistake{".entry k(.reg .b32 a) { }", "expected a parameter; accepted: .param"},
         Mistake{".entry k(.param .b32 a, .param .b32 a) { }", "`a` is declared twice"},
-        Mistake{".extern .func f { ret; }", "an .extern function has no body"},
+        Mistake{".extern .func f { ret; }", "a body of an .extern function; accepted: ';'"},
         Mistake{".entry k { ret;", "the body of `k` has no closing }"},
         Mistake{".section .debug_str { .b8 1", "a .section has no closing }"},
         Mistake{".alias a, b;", "`b` is not defined; accepted: "},
-        Mistake{".file 1 \"a\n\"", "a string has no closing quote in its line"},
-        Mistake{"/* ", "a comment /* has no end */"},
-        Mistake{"\x01", "a byte 0x01 that no PTX has, in `?`"},
+        Mistake{".file 1 \"a\n\"", "a string has no closing quote; accepted: one in its line"},
+        Mistake{"/* ", "a comment /* has no end; accepted: */ after it"},
+        Mistake{"\x01", "a byte 0x01; accepted: printable ASCII, in `?`"},
         Mistake{"ld.global", "expected a directive, not `ld`; accepted: .visible"}));
 
 TEST(ParseModule, MistakesInTheHeader) {
-  EXPECT_PRED_FORMAT2(testing::IsSubstring, "PTX begins with .version, for example .version 9.0",
-                      error_of(""));
-  EXPECT_PRED_FORMAT2(testing::IsSubstring, "expected a version such as 9.0",
+  EXPECT_PRED_FORMAT2(testing::IsSubstring,
+                      "PTX line 1: no .version; accepted: a first line such as", error_of(""));
+  EXPECT_PRED_FORMAT2(testing::IsSubstring, "`9` after .version; accepted: a version such as 9.0",
                       error_of(".version 9"));
-  EXPECT_PRED_FORMAT2(testing::IsSubstring, "no .target directive", error_of(".version 9.0"));
-  EXPECT_PRED_FORMAT2(testing::IsSubstring, "PTX line 2: expected .target",
+  EXPECT_PRED_FORMAT2(testing::IsSubstring, "no .target directive; accepted: one after .version",
+                      error_of(".version 9.0"));
+  EXPECT_PRED_FORMAT2(testing::IsSubstring,
+                      "PTX line 2: a directive before .target; accepted: .target",
                       error_of(".version 9.0\n.entry k { }"));
 }
 

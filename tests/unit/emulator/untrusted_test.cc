@@ -123,10 +123,10 @@ TEST(Types, OfASetOfPairsHoldTwoResults) {
 }
 
 TEST(Types, OfPredicatesAreNoTypesOfMemory) {
-  expect_refusal("a predicate where", "ld.global.u8 %p1, [%d0];");
-  expect_refusal("a predicate where", "st.global.u8 [%d0], %p1;");
-  expect_refusal("a predicate where", "cvt.u16.u8 %p1, %h1;");
-  expect_refusal("a register of 32 bits where a predicate", "setp.eq.u32 %r1, 1, 2;");
+  expect_refusal("a predicate; accepted: a register for", "ld.global.u8 %p1, [%d0];");
+  expect_refusal("a predicate; accepted: a register for", "st.global.u8 [%d0], %p1;");
+  expect_refusal("a predicate; accepted: a register for", "cvt.u16.u8 %p1, %h1;");
+  expect_refusal("a register of 32 bits; accepted: a predicate", "setp.eq.u32 %r1, 1, 2;");
 }
 
 TEST(Calls, PassValuesOfTheDeclaredSize) {
@@ -139,7 +139,7 @@ TEST(Calls, PassValuesOfTheDeclaredSize) {
       "st.param.b32 [r+65532], %x;\nret;\n}\n";
   expect_refusal("result 0 of f has 4 bytes; accepted: 65536", "{ .param .b32 a; call (a), f; }",
                  returns);
-  expect_refusal("0 arguments for f, which has 1", "call f;", callee);
+  expect_refusal("0 arguments for f; accepted: 1", "call f;", callee);
 }
 
 TEST(Calls, PassNoPredicates) {
