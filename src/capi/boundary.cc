@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <exception>
 #include <new>
@@ -13,14 +14,20 @@ namespace fa4::internal {
 namespace {
 
 constexpr size_t kTextBytes = 4096;
+// What a thread says that failed where its text could not be allocated.
+char kLostText[] = "out of memory, for the text of this failure too";
 constexpr size_t kMaxStructBytes = 4096;  // more is a forgotten struct_size
+
+void free_text(void* text) {
+  if (text != kLostText) std::free(text);
+}
 
 // A thread's text is allocated at its first failure and freed with the thread. A pthread key and
 // not thread_local, which would make libfa4 depend on the dynamic loader's library.
 struct TextKey {
   pthread_key_t key{};
   bool valid;
-  TextKey() : valid(pthread_key_create(&key, std::free) == 0) {}
+  TextKey() : valid(pthread_key_create(&key, free_text) == 0) {}
 };
 
 const TextKey& text_key() {
@@ -28,16 +35,19 @@ const TextKey& text_key() {
   return key;
 }
 
+// A thread could not even be given kLostText: one that has no text may be that one.
+std::atomic<bool> text_lost{false};
+
 // One line: a compiler's log keeps its words and loses its line breaks, a caller's name whatever
 // else would move a terminal's cursor.
 void set_text(std::string_view message) noexcept {
   const TextKey& key = text_key();
-  if (!key.valid) return;
-  void* text = pthread_getspecific(key.key);
-  if (text == nullptr) {
-    text = std::malloc(kTextBytes);
+  void* text = key.valid ? pthread_getspecific(key.key) : nullptr;
+  if (text == nullptr || text == kLostText) {
+    text = key.valid ? std::malloc(kTextBytes) : nullptr;
     if (text == nullptr || pthread_setspecific(key.key, text) != 0) {
       std::free(text);
+      if (!key.valid || pthread_setspecific(key.key, kLostText) != 0) text_lost = true;
       return;
     }
   }
@@ -98,5 +108,6 @@ void check_struct(const void* given, const char* type, size_t known) {
 extern "C" const char* fa4_last_error() {
   const auto& key = fa4::internal::text_key();
   const void* text = key.valid ? pthread_getspecific(key.key) : nullptr;
-  return text != nullptr ? static_cast<const char*>(text) : "";
+  if (text != nullptr) return static_cast<const char*>(text);
+  return fa4::internal::text_lost ? fa4::internal::kLostText : "";
 }

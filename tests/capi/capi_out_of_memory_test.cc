@@ -6,7 +6,9 @@
 #include <cstdlib>
 #include <functional>
 #include <new>
+#include <thread>
 
+#include "malloc_counter.h"
 #include "small_attention.h"
 
 namespace {
@@ -162,6 +164,22 @@ TEST(OutOfMemory, IsReportedWhileAnErrorIsMade) {
   EXPECT_EQ(status, FA4_INVALID_ARGUMENT);
   EXPECT_GT(out_of_memory, 0);
   fa4_close_device(device);
+}
+
+// A thread whose first failure leaves no room for its own text still has a line.
+TEST(OutOfMemory, HasALineWhereNoneCanBeAllocated) {
+  if (!kCountsMallocs) GTEST_SKIP() << "a sanitizer has the program's malloc";
+  std::thread([] {
+    EXPECT_STREQ(fa4_last_error(), "");
+    fail_mallocs(true);
+    const fa4_status status = fa4_configure(nullptr, "");
+    fail_mallocs(false);
+    EXPECT_EQ(status, FA4_OUT_OF_MEMORY);
+    EXPECT_STREQ(fa4_last_error(), "out of memory, for the text of this failure too");
+    EXPECT_EQ(fa4_configure(nullptr, ""), FA4_INVALID_ARGUMENT);
+    EXPECT_STREQ(fa4_last_error(), "key is NULL; accepted: a pointer");
+  }).join();
+  std::thread([] { EXPECT_STREQ(fa4_last_error(), ""); }).join();
 }
 
 }  // namespace

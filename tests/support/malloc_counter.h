@@ -1,4 +1,5 @@
-// Linked into a test program, malloc_counter.cc replaces malloc and its kin by ones that count.
+// Linked into a test program, malloc_counter.cc replaces malloc and its kin by ones that count,
+// and that fail on demand.
 #pragma once
 
 #include <cstdint>
@@ -14,3 +15,6 @@ constexpr bool kCountsMallocs = true;
 
 // Allocations of all threads since the program began.
 int64_t num_mallocs();
+
+// Whether this thread's allocations fail from now on.
+void fail_mallocs(bool fail);
