@@ -40,11 +40,25 @@ std::filesystem::path library_folder() {
       fmt::format("{} is not in {}", kLibrary, folders[0].lexically_normal().string()));
 }
 
+// Where scratch files go: TMPDIR; /tmp where that is not set, or empty.
+std::filesystem::path temporary_folder() {
+  constexpr std::string_view kName = "TMPDIR=";
+  std::string asked;
+  for (char** entry = environ; *entry != nullptr && asked.empty(); ++entry) {
+    const std::string_view text = *entry;
+    if (text.starts_with(kName)) asked = text.substr(kName.size());
+  }
+  if (asked.empty()) return "/tmp";
+  std::error_code error;
+  if (std::filesystem::is_directory(asked, error)) return asked;
+  throw bad_input(fmt::format("TMPDIR {}; accepted: a folder that is there", asked));
+}
+
 // A file that only this process knows, gone when the object is.
 class ScratchFile {
  public:
   ScratchFile() {
-    std::string name = (std::filesystem::temp_directory_path() / "ptxemu-XXXXXX").string();
+    std::string name = (temporary_folder() / "ptxemu-XXXXXX").string();
     const int fd = ::mkstemp(name.data());
     if (fd < 0) throw could_not_run(fmt::format("{}: {}", name, std::strerror(errno)));
     ::close(fd);

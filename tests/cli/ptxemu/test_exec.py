@@ -154,6 +154,12 @@ class Exec(PtxemuTest):
         self.assertEqual(self.races("after", "wait_add"), set())
         self.assertEqual(self.races("after", "add"), {(1, "global-race")})
 
+    def test_the_folder_of_scratch_files(self):
+        result = self.execute("status", "0", environment={"TMPDIR": ""})
+        self.assertEqual((result.returncode, result.stderr), (0, b""))
+        self.refuse("exec", "--", self.cuda_program, "status", "0", environment={"TMPDIR": self.path("none")},
+                    words=["ptxemu exec: TMPDIR " + self.path("none") + "; accepted: a folder that is there\n"])
+
     def test_what_cannot_be_run(self):
         self.refuse("exec", words=["program: is missing", "accepted"])
         self.refuse("exec", "--", self.path("none"), words=["none", "No such file"])
