@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "core/excerpt.h"
+
 namespace fa4::cli {
 namespace {
 
@@ -29,11 +31,26 @@ size_t character_bytes(std::string_view text) {
   return outside ? 0 : length;
 }
 
+// Names, keys and values of files may be of any length; what is accepted comes after them, and has
+// to be seen. Paths of 300 bytes are whole.
+std::string cut_words(std::string_view line) {
+  constexpr size_t kMost = 300;
+  std::string result;
+  while (!line.empty()) {
+    const size_t length = std::min(line.find(' '), line.size());
+    const std::string_view word = line.substr(0, length);
+    result += length > kMost ? fa4::internal::excerpt(word) : std::string(word);
+    if (length < line.size()) result += ' ';
+    line.remove_prefix(std::min(length + 1, line.size()));
+  }
+  return result;
+}
+
 }  // namespace
 
 // Text of a file may stand in it: what() would end at a byte 0.
 Failure::Failure(ExitCode code, const std::string& message)
-    : std::runtime_error(one_line(message)), code_(code) {}
+    : std::runtime_error(cut_words(one_line(message))), code_(code) {}
 
 bool is_utf8(std::string_view text) {
   while (!text.empty()) {

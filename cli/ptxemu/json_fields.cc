@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <set>
 
+#include "core/excerpt.h"
 #include "io/mapped_file.h"
 
 namespace fa4::cli {
@@ -25,8 +26,8 @@ class DuplicateKeys {
     } else if (event == Value::parse_event_t::key) {
       const std::string key = parsed.get<std::string>();
       if (!open_.back().insert(key).second) {
-        throw bad_input(
-            fmt::format("gives the key \"{}\" twice in one object; accepted: once", key));
+        throw bad_input(fmt::format("gives the key \"{}\" twice in one object; accepted: once",
+                                    fa4::internal::excerpt(key)));
       }
     }
     return true;
@@ -95,7 +96,8 @@ JsonFields::JsonFields(const Value& object, std::string where,
 }
 
 std::string JsonFields::where(std::string_view key) const {
-  return where_.empty() ? std::string(key) : fmt::format("{}.{}", where_, key);
+  const std::string shown = fa4::internal::excerpt(key);
+  return where_.empty() ? shown : fmt::format("{}.{}", where_, shown);
 }
 
 Failure JsonFields::refuse(std::string_view key, const std::string& accepted) const {

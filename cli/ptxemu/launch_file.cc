@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "core/excerpt.h"
 #include "io/tensor_file.h"
 #include "ptxemu/argument_file.h"
 #include "ptxemu/json_fields.h"
@@ -38,7 +39,8 @@ const ElementName& element(const JsonFields& fields) {
 }
 
 BufferSpec read_buffer(const std::string& name, const Value& value) {
-  const JsonFields fields(value, "buffers." + name, {"npy", "zeros", "empty", "dtype", "save"});
+  const JsonFields fields(value, "buffers." + fa4::internal::excerpt(name),
+                          {"npy", "zeros", "empty", "dtype", "save"});
   BufferSpec buffer;
   buffer.name = name;
   buffer.save = fields.text("save", "");
@@ -149,7 +151,7 @@ void check_names(const LaunchFile& file) {
   const auto check = [&](const std::string& name, const std::string& where) {
     if (std::find(names.begin(), names.end(), name) != names.end()) return;
     throw bad_input(fmt::format(
-        "{}.ptr \"{}\": no buffer has that name; accepted: {}", where, name,
+        "{}.ptr \"{}\": no buffer has that name; accepted: {}", where, fa4::internal::excerpt(name),
         names.empty() ? "none, there are no buffers" : fmt::format("{}", fmt::join(names, ", "))));
   };
   for (const LaunchSpec& launch : file.launches) {

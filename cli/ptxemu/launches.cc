@@ -7,6 +7,7 @@
 #include <cstring>
 #include <map>
 
+#include "core/excerpt.h"
 #include "failure.h"
 #include "io/mapped_file.h"
 
@@ -52,7 +53,7 @@ std::string find_kernel(const ptxemu::Machine& machine, const ptxemu::ModuleHand
   }
   if (std::find(names.begin(), names.end(), spec.kernel) != names.end()) return spec.kernel;
   throw bad_input(fmt::format("{}kernel \"{}\": {} has no such kernel; accepted: {}", spec.where,
-                              spec.kernel, spec.ptx, listed(names)));
+                              fa4::internal::excerpt(spec.kernel), spec.ptx, listed(names)));
 }
 
 // Also decodes the kernel, and so finds what no handler knows.

@@ -9,13 +9,14 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
+#include "core/excerpt.h"
 
 namespace fa4::internal {
 namespace {
 
 [[noreturn]] void refuse(std::string_view name, std::string_view value, std::string_view accepted) {
   throw Error(ErrorCode::kInvalidArgument,
-              fmt::format("{} \"{}\"; accepted: {}", name, value, accepted));
+              fmt::format("{} \"{}\"; accepted: {}", name, excerpt(value), accepted));
 }
 
 int parse_int(std::string_view name, std::string_view value, int maximum, int minimum = 0) {
@@ -45,7 +46,7 @@ std::string one_of(std::string_view name, std::string_view value, std::string_vi
 
 void set_cpu_isa(Config& c, std::string_view name, std::string_view value) {
   constexpr std::string_view kIsas = "scalar, avx2, avx512, avx512_bf16, avx512_fp16, amx";
-  c.cpu_isa = value.empty() ? "" : one_of(name, value, kIsas);
+  c.cpu_isa = one_of(name, value, kIsas);
 }
 
 void set_emulator_seed(Config& c, std::string_view name, std::string_view value) {
@@ -63,6 +64,11 @@ struct Variable {
   const char* key;
   const char* environment;
   void (*set)(Config& config, std::string_view name, std::string_view value);
+
+  // An empty value leaves the default, of the environment's as of fa4_configure's.
+  void apply(Config& config, std::string_view name, std::string_view value) const {
+    if (!value.empty()) set(config, name, value);
+  }
 };
 
 using Text = std::string_view;
@@ -126,10 +132,9 @@ Config read_config() {
   result.cache_dir = default_cache_dir();
   for (size_t i = 0; i < kNumVariables; ++i) {
     if (s.overrides[i].has_value()) {
-      kVariables[i].set(result, kVariables[i].key, *s.overrides[i]);
-    } else if (const char* value = std::getenv(kVariables[i].environment);
-               value != nullptr && *value != '\0') {
-      kVariables[i].set(result, kVariables[i].environment, value);
+      kVariables[i].apply(result, kVariables[i].key, *s.overrides[i]);
+    } else if (const char* value = std::getenv(kVariables[i].environment)) {
+      kVariables[i].apply(result, kVariables[i].environment, value);
     }
   }
   s.read = true;
@@ -147,14 +152,14 @@ void set_config(std::string_view key, std::string_view value) {
   for (size_t i = 0; i < kNumVariables; ++i) {
     if (key != kVariables[i].key) continue;
     Config scratch;
-    kVariables[i].set(scratch, key, value);
+    kVariables[i].apply(scratch, key, value);
     State& s = state();
     const std::lock_guard lock(s.mutex);
     if (s.read) {
       throw Error(ErrorCode::kInvalidArgument,
                   fmt::format("{} \"{}\" comes too late; accepted: before the first other call, "
                               "which reads the configuration",
-                              key, value));
+                              key, excerpt(value)));
     }
     s.overrides[i] = std::string(value);
     return;

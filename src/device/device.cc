@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "core/error.h"
+#include "core/excerpt.h"
 #include "core/logging.h"
 #include "device/cuda/cuda_device.h"
 #include "device/emulated/emulated_device.h"
@@ -24,10 +25,9 @@ std::string available() {
 }
 
 [[noreturn]] void unavailable(std::string_view name, std::string_view why) {
-  constexpr size_t kMost = 64;  // of the name that is shown
   throw Error(ErrorCode::kDeviceUnavailable,
-              fmt::format("{}{}: {}; available: {}", name.empty() ? "\"\"" : name.substr(0, kMost),
-                          name.size() > kMost ? "..." : "", why, available()));
+              fmt::format("{}: {}; available: {}", name.empty() ? "\"\"" : excerpt(name), why,
+                          available()));
 }
 
 // "cuda:3" -> 3; -1 for any other text, "cuda:03" too: a device has one name.

@@ -100,6 +100,17 @@ class BadLaunch(PtxemuTest):
         self.ptx = self.write("none.ptx", TWO_KERNELS[:TWO_KERNELS.index(".visible")].encode())
         self.refuse_launch(self.document(), "has no kernel")
 
+    def test_long_names_leave_room_for_what_is_accepted(self):
+        long = "y" * 1000000
+        self.refuse_changed({"kernel": long}, 'kernel "' + "y" * 100 + '...":', "accepted: scale\n")
+        self.refuse_changed({"kernel": "y y" * 1000}, '...": ', "accepted: scale\n")
+        self.refuse_changed({long: 1}, "y" * 100 + "...: unknown key; accepted: buffers")
+        with open(self.path("scale.ptx")) as file:
+            text = file.read()
+        self.ptx = self.write("long.ptx", text.replace("%tid.x", "%tid" + long).encode())
+        line = self.refuse_launch(self.document(), "is not declared; accepted: a register")
+        self.assertLess(len(line), 1000)
+
     def test_argument_counts_and_sizes(self):
         args = self.document()["args"]
         self.refuse_changed({"args": args[:3]}, "args: has 3 arguments; accepted: 4")

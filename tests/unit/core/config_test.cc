@@ -46,31 +46,42 @@ TEST(Config, IsReadOnceAndOverriddenBefore) {
     EXPECT_EQ(error_of("emulator_resident", value),
               "emulator_resident \"" + std::string(value) + "\"; accepted: 1 to 4096");
   }
-  EXPECT_EQ(error_of("emulator_math", ""), "emulator_math \"\"; accepted: hw, exact, fast");
+  // A long value leaves room for what is accepted.
+  EXPECT_EQ(error_of("cache", std::string(5000, 'y').c_str()),
+            "cache \"" + std::string(100, 'y') + "...\"; accepted: 0, 1");
+  EXPECT_NE(error_of(std::string(5000, 'k').c_str(), "1").find("...\"; accepted: cache_dir"),
+            std::string::npos);
 
   setenv("FA4_EMULATOR_POLICY", "random", 1);
   setenv("FA4_EMULATOR_SEED", "18446744073709551615", 1);
   setenv("FA4_EMULATOR_CHECK", "all", 1);
+  setenv("FA4_CACHE", "0", 1);
   setenv("FA4_NUM_THREADS", "3", 1);
   setenv("FA4_CACHE_DIR", "/from/environment", 1);
-  setenv("FA4_CACHE", "0", 1);
-  setenv("FA4_CPU_ISA", "lots", 1);
+  setenv("FA4_EMULATOR_REORDER_PRODUCTS", "lots", 1);
   EXPECT_EQ(error_of("num_threads", "5"), "accepted");
+  // Nothing is the default, against the environment too.
+  setenv("FA4_LOG", "2", 1);
+  setenv("FA4_EMULATOR_MATH", "", 1);
+  for (const char* key : {"log", "cache", "cpu_isa", "emulator_resident", "emulator_math"}) {
+    EXPECT_EQ(error_of(key, ""), "accepted") << key;
+  }
 
   try {
     config();
     ADD_FAILURE() << "a bad environment variable was accepted";
   } catch (const Error& error) {
-    EXPECT_EQ(
-        std::string(error.what()),
-        "FA4_CPU_ISA \"lots\"; accepted: scalar, avx2, avx512, avx512_bf16, avx512_fp16, amx");
+    EXPECT_EQ(std::string(error.what()), "FA4_EMULATOR_REORDER_PRODUCTS \"lots\"; accepted: 0, 1");
   }
-  setenv("FA4_CPU_ISA", "avx2", 1);
+  setenv("FA4_EMULATOR_REORDER_PRODUCTS", "1", 1);
   const Config& first = config();
   EXPECT_EQ(first.num_threads, 5);  // set_config wins
   EXPECT_EQ(first.cache_dir, "/from/environment");
-  EXPECT_FALSE(first.cache_enabled);
-  EXPECT_EQ(first.cpu_isa, "avx2");
+  EXPECT_TRUE(first.cache_enabled);
+  EXPECT_EQ(first.log_level, 1);
+  EXPECT_FALSE(first.log_asked);
+  EXPECT_EQ(first.cpu_isa, "");
+  EXPECT_TRUE(first.emulator_reorder_products);
   EXPECT_EQ(first.emulator_policy, "random");
   EXPECT_EQ(first.emulator_seed, UINT64_MAX);
   EXPECT_TRUE(first.emulator_check);
