@@ -181,6 +181,12 @@ void RunInputs::set_packed_k(const RunFiles& files, const Shapes& s, ProblemDesc
   }
   d.layout_kv = Layout::kPacked;
   d.total_k = s.k[0];
+  if (!own && cu_seqlens_k_.back() != d.total_k) {
+    throw bad_input(fmt::format(
+        "--cu-seqlens-k: is missing, and --cu-seqlens-q {} ends at {}, which are not the "
+        "{} rows of k; accepted: --cu-seqlens-k FILE whose last entry is {}",
+        file, cu_seqlens_k_.back(), d.total_k, d.total_k));
+  }
   d.seqlen_k = check_cu_seqlens(option, file, cu_seqlens_k_, d.total_k, "k");
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <cstring>
 
 #include "failure.h"
@@ -24,6 +25,7 @@ double load_double(const FileTensor& tensor, int64_t i) {
   switch (tensor.type) {
     case FileType::kF16: return fa4::internal::f16_to_float(load<uint16_t>(tensor, i));
     case FileType::kBits16:
+    case FileType::kVoid16:
     case FileType::kBF16: return fa4::internal::bf16_to_float(load<uint16_t>(tensor, i));
     case FileType::kF32: return load<float>(tensor, i);
     case FileType::kF64: return load<double>(tensor, i);
@@ -39,7 +41,8 @@ std::optional<DType> stored_type(const FileTensor& tensor) {
   switch (tensor.type) {
     case FileType::kF16: return DType::kF16;
     case FileType::kBF16:
-    case FileType::kBits16: return DType::kBF16;
+    case FileType::kBits16:
+    case FileType::kVoid16: return DType::kBF16;
     case FileType::kF32: return DType::kF32;
     case FileType::kBits8: return DType::kE4M3;
     default: return std::nullopt;
@@ -47,9 +50,11 @@ std::optional<DType> stored_type(const FileTensor& tensor) {
 }
 
 void check_bits(const FileTensor& tensor, std::optional<DType> asked) {
-  if (tensor.type == FileType::kBits16 && asked != DType::kBF16) {
-    throw bad_input(
-        "has dtype u2, raw 16-bit patterns; accepted: u2 with --dtype bf16, f2, f4, f8");
+  const bool raw = tensor.type == FileType::kBits16 || tensor.type == FileType::kVoid16;
+  if (raw && asked != DType::kBF16) {
+    throw bad_input(fmt::format(
+        "has dtype {0}, raw 16-bit patterns; accepted: {0} with --dtype bf16, f2, f4, f8",
+        name_of(tensor.type)));
   }
   if (tensor.type == FileType::kBits8) {
     throw bad_input("has dtype u1; accepted: u1 of k and v with --kv-dtype e4m3, f2, f4, f8, bf16");
@@ -102,6 +107,11 @@ std::vector<double> as_doubles(const FileTensor& tensor, std::optional<DType> as
 
 std::vector<float> as_floats(const FileTensor& tensor, std::optional<DType> asked) {
   const std::vector<double> wide = as_doubles(tensor, asked);
+  for (size_t i = 0; i < wide.size(); ++i) {
+    if (std::isfinite(wide[i]) && std::isinf(static_cast<float>(wide[i]))) {
+      throw bad_input(fmt::format("entry {} is {}; accepted: numbers that f32 holds", i, wide[i]));
+    }
+  }
   return {wide.begin(), wide.end()};
 }
 

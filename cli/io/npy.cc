@@ -24,6 +24,11 @@ class HeaderParser {
     while (!accept('}')) {
       const std::string key = string();
       expect(':');
+      const bool again = (key == "descr" && descr) || (key == "fortran_order" && fortran_order) ||
+                         (key == "shape" && shape);
+      if (again) {
+        throw bad_input(fmt::format("gives {} twice in its .npy header; accepted: once", key));
+      }
       if (key == "descr") {
         descr = string();
       } else if (key == "fortran_order") {
@@ -129,7 +134,8 @@ FileType parse_descr(const std::string& descr, Holds holds) {
   if (descr == "<f2") return FileType::kF16;
   if (descr == "<f4") return FileType::kF32;
   if (descr == "<f8") return FileType::kF64;
-  if (descr == "<u2" || descr == "<V2" || descr == "|V2") return FileType::kBits16;
+  if (descr == "<u2") return FileType::kBits16;
+  if (descr == "<V2" || descr == "|V2") return FileType::kVoid16;
   if (descr == "|u1" || descr == "<u1") return FileType::kBits8;
   if (descr == "<i4") return FileType::kI32;
   if (descr == "<i8") return FileType::kI64;
@@ -149,9 +155,9 @@ Preamble read_preamble(const MappedFile& file) {
   if (file.size() < 10 || std::memcmp(file.data(), kMagic.data(), kMagic.size()) != 0) {
     throw bad_input("is not a .npy file; accepted: FILE.npy or FILE.safetensors:NAME");
   }
-  const int major = file.data()[6];
-  if (major < 1 || major > 3) {
-    throw bad_input(fmt::format("is .npy version {}; accepted: 1, 2, 3", major));
+  const int major = file.data()[6], minor = file.data()[7];
+  if (major < 1 || major > 3 || minor != 0) {
+    throw bad_input(fmt::format("is .npy version {}.{}; accepted: 1.0, 2.0, 3.0", major, minor));
   }
   const size_t width = major == 1 ? 2 : 4;
   size_t length = 0;

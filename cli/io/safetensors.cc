@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 
+#include "core/excerpt.h"
 #include "failure.h"
 #include "io/tensor_file.h"
 
@@ -60,7 +62,19 @@ json parse_header(const MappedFile& file, uint64_t& data_begin) {
   }
   data_begin = 8 + length;
   const unsigned char* text = file.data() + 8;
-  json header = json::parse(text, text + length, nullptr, false);
+  // A second key of one object would be lost silently.
+  std::vector<std::set<std::string>> open;
+  const auto see = [&open](int, json::parse_event_t event, const json& parsed) {
+    if (event == json::parse_event_t::object_start) open.emplace_back();
+    if (event == json::parse_event_t::object_end) open.pop_back();
+    if (event == json::parse_event_t::key &&
+        !open.back().insert(parsed.get<std::string>()).second) {
+      bad_header(fmt::format("it gives {} twice in one object; accepted: once",
+                             fa4::internal::excerpt(parsed.get<std::string>())));
+    }
+    return true;
+  };
+  json header = json::parse(text, text + length, see, false);
   if (!header.is_object()) bad_header("it is not a JSON object");
   return header;
 }
@@ -93,7 +107,13 @@ Entry parse_entry(const std::string& name, const json& value) {
 std::vector<Entry> parse_entries(const json& header, uint64_t data_bytes) {
   std::vector<Entry> entries;
   for (const auto& [name, value] : header.items()) {
-    if (name == "__metadata__") continue;
+    if (name == "__metadata__") {
+      const bool strings =
+          value.is_object() &&
+          std::all_of(value.begin(), value.end(), [](const json& one) { return one.is_string(); });
+      if (!strings) bad_header("__metadata__ is something else; accepted: an object of strings");
+      continue;
+    }
     Entry entry = parse_entry(name, value);
     if (entry.begin > entry.end || entry.end > data_bytes) {
       bad_header(fmt::format("tensor {} is at bytes {} to {} of {}", name, entry.begin, entry.end,

@@ -13,7 +13,8 @@ size_t size_of(FileType type) {
     case FileType::kBits8: return 1;
     case FileType::kF16:
     case FileType::kBF16:
-    case FileType::kBits16: return 2;
+    case FileType::kBits16:
+    case FileType::kVoid16: return 2;
     case FileType::kF32:
     case FileType::kI32: return 4;
     case FileType::kF64:
@@ -30,6 +31,7 @@ std::string_view name_of(FileType type) {
     case FileType::kF64: return "f8";
     case FileType::kBits8: return "u1";
     case FileType::kBits16: return "u2";
+    case FileType::kVoid16: return "V2";
     case FileType::kI32: return "i4";
     case FileType::kI64: return "i8";
   }

@@ -13,9 +13,9 @@
 namespace fa4::cli {
 
 // kBits8 is a byte (npy u1; safetensors U8 and F8_E4M3): e4m3 when the user says so.
-// kBits16 is a 16-bit pattern without a type of its own (npy u2 and V2): bf16 when the user says
-// so.
-enum class FileType { kF16, kBF16, kF32, kF64, kBits8, kBits16, kI32, kI64 };
+// kBits16 and kVoid16 are 16-bit patterns without a type of their own (npy u2 and V2): bf16 when
+// the user says so.
+enum class FileType { kF16, kBF16, kF32, kF64, kBits8, kBits16, kVoid16, kI32, kI64 };
 size_t size_of(FileType type);
 std::string_view name_of(FileType type);  // "f2", "bf16", "f4", "f8", "u1", "u2", "i4", "i8"
 

@@ -66,6 +66,7 @@ class BadInput(CommandTest):
             "too long": good + b"\0",
             "huge": good.replace(b"(1, 4, 2, 8)", b"(9, 4, 2, 8)"),
             "version": good[:6] + b"\x09" + good[7:],
+            "minor version": good[:7] + b"\x05" + good[8:],
             "header length": good[:8] + b"\xff\xff" + good[10:],
             "no shape": good.replace(b"'shape'", b"'shope'"),
             "negative": good.replace(b"(1, 4, 2, 8)", b"(1,-4,-2, 8)"),
@@ -81,6 +82,14 @@ class BadInput(CommandTest):
         self.refuse_run(q="bad.npy", words=["size of -4", "accepted: 0 to 9223372036854775807"])
         self.write("bad.npy", good.replace(b"'<f4'", b"'<f\0'"))
         self.refuse_run(q="bad.npy", words=["dtype <f\\x00", "accepted: little-endian"])
+
+    def test_what_an_npy_header_says_twice_or_no_version_has(self):
+        good = npy_bytes("<f4", SHAPE, [0.0] * COUNT)
+        for key, extra in (("shape", b"'shape': (1,), "), ("descr", b"'descr': '<f2', ")):
+            self.write("bad.npy", good.replace(b"{", b"{" + extra).replace(b" " * len(extra) + b"\n", b"\n"))
+            self.refuse_run(q="bad.npy", words=[f"gives {key} twice in its .npy header; accepted: once\n"])
+        self.write("bad.npy", good[:7] + b"\x05" + good[8:])
+        self.refuse_run(q="bad.npy", words=["is .npy version 1.5; accepted: 1.0, 2.0, 3.0\n"])
 
     def test_a_shape_of_2_to_the_62(self):
         header = "{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387904, 4, 2, 8), }"
@@ -104,6 +113,8 @@ class BadInput(CommandTest):
         self.write_npy("bad.npy", SHAPE, [0] * COUNT, "<u2")
         self.refuse_run(q="bad.npy", words=["--q", "u2", "--dtype bf16"])
         self.refuse_run(q="bad.npy", more=["--dtype", "f16"], words=["--q", "u2", "--dtype bf16"])
+        self.write_npy("bad.npy", SHAPE, [0] * COUNT, "|V2")
+        self.refuse_run(q="bad.npy", words=["--q", "has dtype V2, raw 16-bit patterns; accepted: V2 with --dtype bf16"])
         self.write_npy("bad.npy", SHAPE, [0.0] * COUNT, "<f2")
         self.refuse_run(k="bad.npy", words=["--k", "dtype f16", "f32"])
         self.write("bad.npy", npy_bytes("<f4", SHAPE, [0.0] * COUNT).replace(b"'<f4'", b"'|b1'"))
@@ -144,6 +155,10 @@ class BadInput(CommandTest):
             self.refuse_run(q="pq.npy", k="pk.npy", v="pv.npy", more=["--cu-seqlens-q", self.path("cu.npy")],
                             words=["--cu-seqlens-q", "accepted", *words])
         refuse_cu([1, 6], ["entry 0 is 1"])
+        self.random_npy("k10.npy", (10, 2, 8), 5)
+        self.write_npy("cu.npy", (2,), [0, 6], "<i4")
+        self.refuse_run(q="pq.npy", k="k10.npy", v="k10.npy", more=["--cu-seqlens-q", self.path("cu.npy")],
+                        words=["--cu-seqlens-k: is missing", "ends at 6", "accepted: --cu-seqlens-k FILE whose last entry is 10\n"])
         refuse_cu([0, 4, 3, 6], ["entry 2 is 3"])
         refuse_cu([0, 7], ["entry 1 is 7"])
         refuse_cu([0, 5], ["last entry is 5"])
@@ -168,6 +183,8 @@ class BadInput(CommandTest):
         self.write_npy("table.npy", (0, 1 << 60), [], "<i4")
         self.refuse_run(q="none.npy", more=["--page-table", self.path("table.npy")],
                         words=["--page-table", "pages of 4 keys; accepted: at most 2147483647 keys"])
+        self.write_npy("sink.npy", (2,), [0.5, 1e300], "<f8")
+        self.refuse_run(more=["--sink", self.path("sink.npy")], words=["--sink", "entry 1 is 1e+300; accepted: numbers that f32 holds\n"])
         self.write_npy("sink.npy", (3,), [0.0] * 3)
         self.refuse_run(more=["--sink", self.path("sink.npy")], words=["--sink", "(3,)", "(2,)"])
 
@@ -209,6 +226,14 @@ class BadInput(CommandTest):
                 self.refuse_run(q="bad.safetensors:q", words=["fa4 run: --q ", "safetensors"])
         self.write("bad.safetensors", header(lambda e: e["q"].update(shape=[1 << 63, 4, 2, 8])))
         self.refuse_run(q="bad.safetensors:q", words=["tensor q has a size of 9223372036854775808 in its shape"])
+        def text(change):
+            header = change(good[8:8 + int.from_bytes(good[:8], "little")].decode())
+            return len(header).to_bytes(8, "little") + header.encode() + good[8 + int.from_bytes(good[:8], "little"):]
+        self.write("bad.safetensors", text(lambda t: t.replace('{"q"', '{"q": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}, "q"')))
+        self.refuse_run(q="bad.safetensors:q", words=["it gives q twice in one object; accepted: once\n"])
+        for value in ('"x"', "[]", "null", '{"a": 1}'):
+            self.write("bad.safetensors", text(lambda t: t.replace('{"q"', '{"__metadata__": %s, "q"' % value)))
+            self.refuse_run(q="bad.safetensors:q", words=["__metadata__ is something else; accepted: an object of strings\n"])
         self.write("good.safetensors", good)
         self.refuse_run(q="good.safetensors:missing", words=["--q", "missing", "accepted: ", "q"])
         self.refuse_run(q="good.safetensors", words=["--q", "FILE.safetensors:NAME"])
