@@ -73,7 +73,7 @@ void compute_dsink(const AttentionProblem& p, const BackwardArgs& args, const do
         sum += std::exp(sink - args.lse[at]) * delta[at];
       }
     }
-    args.dsink[h] = static_cast<float>(-sum);
+    args.dsink[h] = static_cast<float>(0.0 - sum);
   });
 }
 

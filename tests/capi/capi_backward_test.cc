@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cmath>
 #include <cstddef>
 #include <string>
 #include <thread>
@@ -46,6 +47,25 @@ TEST(Backward, IsTheGradient) {
     EXPECT_EQ(steps.dq, one_call.dq);
     EXPECT_EQ(steps.dk, one_call.dk);
     EXPECT_EQ(steps.dv, one_call.dv);
+  }
+}
+
+// A sum of nothing has no sign.
+TEST(Backward, TheSinksGradientOfAnEmptyProblemIsPlainZero) {
+  const fa4::Device device("cpu");
+  fa4::Problem problem = small::dense_problem(1, 0, 4, false);
+  problem.has_sink = 1;
+  Tensors t(0, 4, 1);
+  Gradients g(t, 0, 4, 1);
+  const std::vector<float> sink(small::kHeadsQ, 0.5f);
+  std::vector<float> dsink(sink.size(), 1.0f);
+  fa4::BackwardArgs args = g.args();
+  args.sink = sink.data();
+  args.dsink = dsink.data();
+  fa4::backward(device, problem, args);
+  for (const float value : dsink) {
+    EXPECT_EQ(value, 0.0f);
+    EXPECT_FALSE(std::signbit(value));
   }
 }
 
