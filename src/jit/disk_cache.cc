@@ -69,6 +69,13 @@ std::optional<std::string> read_file(const std::string& path) {
   }
 }
 
+bool begins_as_image(const std::string& path) {
+  const File file(path, O_RDONLY | O_NONBLOCK);
+  char block[64];
+  const ssize_t count = file.get() < 0 ? 0 : ::read(file.get(), block, sizeof block);
+  return count > 0 && is_image({block, static_cast<size_t>(count)});
+}
+
 bool write_file(const std::string& path, const std::string& bytes) {
   File file(path, O_WRONLY | O_CREAT | O_EXCL);
   if (file.get() < 0) return false;
@@ -163,7 +170,9 @@ size_t DiskCache::clear() const {
   if (!usable()) return 0;
   size_t removed = 0;
   std::error_code error;
-  for (const fs::path& path : files_in(folder_, kEntry)) removed += fs::remove(path, error);
+  for (const fs::path& path : files_in(folder_, kEntry)) {
+    if (begins_as_image(path.string())) removed += fs::remove(path, error);
+  }
   for (const char* extension : {kLock, kTemporary}) {
     for (const fs::path& path : files_in(folder_, extension)) fs::remove(path, error);
   }

@@ -31,7 +31,9 @@ class DiskCache {
   bool store(const std::string& key, const KernelImage& image) const;
 
   std::vector<KernelCache::Entry> list() const;
-  size_t clear() const;  // entries, locks and temporaries; returns how many entries
+  // Removes entries, damaged or not, locks and temporaries; returns how many entries. Files that
+  // are no images stay, whatever they are called.
+  size_t clear() const;
 
   // The advisory lock of one key, for as long as the object lives. The kernel drops it when its
   // holder dies.

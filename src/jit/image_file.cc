@@ -92,13 +92,18 @@ std::string serialise_image(const KernelImage& image, std::string_view key) {
   return std::string(reinterpret_cast<const char*>(&header), sizeof header) + body;
 }
 
+bool is_image(std::string_view bytes) {
+  const Header header;
+  return bytes.starts_with(std::string_view(header.magic, sizeof header.magic));
+}
+
 std::optional<KernelImage> parse_image(std::string_view bytes, std::string_view key) {
   Header header;
   if (bytes.size() < sizeof header) return std::nullopt;
   std::memcpy(&header, bytes.data(), sizeof header);
   const std::string_view body = bytes.substr(sizeof header);
-  if (std::memcmp(header.magic, Header().magic, sizeof header.magic) != 0 ||
-      header.version != kImageFormatVersion || header.metadata_bytes > body.size() ||
+  if (!is_image(bytes) || header.version != kImageFormatVersion ||
+      header.metadata_bytes > body.size() ||
       header.payload_bytes != body.size() - header.metadata_bytes ||
       !(header.checksum == checksum(header, body))) {
     return std::nullopt;

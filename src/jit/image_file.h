@@ -23,6 +23,9 @@ inline constexpr int kImageFormatVersion = 1;
 // `key` is kept inside, so that an entry under a wrong name is refused.
 std::string serialise_image(const KernelImage& image, std::string_view key);
 
+// Whether they begin as an image does, of any version and however damaged.
+bool is_image(std::string_view bytes);
+
 // Nothing when `bytes` are not exactly what serialise_image() made for `key` ("" accepts any).
 std::optional<KernelImage> parse_image(std::string_view bytes, std::string_view key);
 
