@@ -180,6 +180,12 @@ void check_shape(const Code& code, const LaunchRequest& request, const DeviceMod
   if (ctas > device.max_cluster) {
     fail(fmt::format("cluster of {} CTAs; accepted: at most {}", ctas, device.max_cluster));
   }
+  const uint32_t rank = code.entry->maxclusterrank;
+  if (rank != 0 && ctas > rank) {
+    fail(fmt::format(
+        "cluster of {} CTAs; accepted: at most {}, as the kernel's .maxclusterrank says", ctas,
+        rank));
+  }
   const uint64_t shared = code.shared_end(request.shared_bytes) - kReservedShared;
   if (shared > device.shared_bytes_per_block) {
     fail(fmt::format("shared_bytes {} and {} static; accepted: at most {} together",

@@ -56,9 +56,26 @@ uint64_t allocate(GlobalMemory& memory, const Variable& variable) {
   }
 }
 
+// Variables of .const lie in one bank ("Constant State Space"; PTX ISA 5.1.3); ptxas refuses more.
+void check_constants(const Module& module) {
+  constexpr uint64_t kBank = 65536;
+  uint64_t end = 0;
+  for (const Variable& variable : module.variables) {
+    if (variable.space != Space::kConst) continue;
+    const uint64_t begin = (end + variable.align - 1) / variable.align * variable.align;
+    if (begin > kBank || variable.bytes > kBank - begin) {
+      throw Error(ErrorCode::kSyntax, variable.line,
+                  fmt::format("`{}` of {} bytes after {} others in .const; accepted: {} in all",
+                              variable.name, variable.bytes, begin, kBank));
+    }
+    end = begin + variable.bytes;
+  }
+}
+
 }  // namespace
 
 ModuleVariables place_variables(const Module& module, GlobalMemory& memory) {
+  check_constants(module);
   ModuleVariables placed;
   for (const Variable& variable : module.variables) {
     if (variable.space != Space::kGlobal && variable.space != Space::kConst) continue;

@@ -51,6 +51,7 @@ class BadLaunch(PtxemuTest):
         refuse(".maxntid 16", {}, "scale: block of 32 threads; accepted: at most 16, as the kernel's .maxntid says\n")
         refuse(".reqntid 64", {}, "scale: block.x 32; accepted: 64, as the kernel's .reqntid says\n")
         refuse(".reqnctapercluster 4", {"cluster": [2, 1, 1]}, "scale: cluster.x 2; accepted: 4, as the kernel's .reqnctapercluster says\n")
+        refuse(".maxclusterrank 2", {"cluster": [4, 1, 1]}, "scale: cluster of 4 CTAs; accepted: at most 2, as the kernel's .maxclusterrank says\n")
         refuse(".reqnctapercluster 4", {"grid": [6, 1, 1]}, "scale: cluster.x 4; accepted: a divisor of grid.x, 6\n")
 
     def test_buffers(self):

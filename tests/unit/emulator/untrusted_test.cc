@@ -405,7 +405,7 @@ TEST(ModuleVariables, OfALongChainOfTablesAreFoundOneByOne) {
 
 TEST(ModuleVariables, AreNotKeptByEachTestOfASpace) {
   std::string head, body = "mov.u64 %d2, c7;\n";
-  for (int i = 0; i < 20000; ++i) head += fmt::format(".const .u32 c{} = 1;\n", i);
+  for (int i = 0; i < 16000; ++i) head += fmt::format(".const .u32 c{} = 1;\n", i);
   // Each kept all of them: 3 GB.
   for (int i = 0; i < 10000; ++i) body += "isspacep.global %p1, %d2;\n";
   body +=
@@ -491,6 +491,13 @@ TEST(Variables, ThatDoNotFitAreNamedWithTheirLineAndTheLimit) {
   for (const char* part : {"PTX line 5", "`x`", "1099511627776 bytes", "1 to 17179869184"}) {
     EXPECT_NE(said.find(part), std::string::npos) << part << "\nsaid: " << said;
   }
+}
+
+TEST(Variables, OfConstFillOneBankAtMost) {
+  EXPECT_EQ(refusal("", ".const .b8 a[3];\n.const .align 4 .b8 b[65532];\n"), "");
+  expect_refusal("PTX line 5: `b` of 65533 bytes after 4 others in .const; accepted: 65536 in all",
+                 "", ".const .b8 a[3];\n.const .align 4 .b8 b[65533];\n");
+  expect_refusal("`c` of 70000 bytes after 0 others", "", ".const .b8 c[70000];\n");
 }
 
 TEST(DynamicSharedMemory, CountsFromWhereItBegins) {
