@@ -18,6 +18,11 @@ void clear_sums(TileJob& job) {
   std::fill_n(job.o, static_cast<int64_t>(job.num_rows) * job.head_dim_v, 0.0f);
   std::fill_n(job.row_max, job.num_rows, -std::numeric_limits<float>::infinity());
   std::fill_n(job.row_sum, static_cast<int64_t>(job.num_rows) * job.lanes, 0.0f);
+  if (job.o_low == nullptr) return;
+  std::fill_n(job.o_low, static_cast<int64_t>(job.num_rows) * job.head_dim_v, 0.0f);
+  std::fill_n(job.row_sum_low, static_cast<int64_t>(job.num_rows) * job.lanes, 0.0f);
+  if (job.o_plain == nullptr) return;
+  std::fill_n(job.o_plain, static_cast<int64_t>(job.num_rows) * job.head_dim_v, 0.0f);
 }
 
 // Cuts the thread's scratch into the job's parts and clears the sums.
@@ -49,6 +54,13 @@ TileJob make_job(const TileContext& context, int num_rows, char* scratch) {
   job.ranges = ranges;
   job.row_max = reinterpret_cast<float*>(ranges + context.spec.tile_m);
   job.row_sum = job.row_max + context.spec.tile_m;
+  if (job.compensated) {
+    job.o_low = reinterpret_cast<float*>(scratch + layout.o_low_offset);
+    job.row_sum_low = job.row_sum + context.spec.tile_m * job.lanes;
+    if (!context.spec.direct) {
+      job.o_plain = reinterpret_cast<float*>(scratch + layout.o_plain_offset);
+    }
+  }
   job.locate_keys = locate_keys;
   job.key_type = key_type_of(context.problem.kv_dtype);
   job.key_dim = static_cast<int>(context.problem.head_dim);
@@ -87,7 +99,7 @@ void run_parts(const KeySource& source, int64_t first_row, char* scratch, TileJo
   const int64_t dim = context.problem.head_dim_v, stride = context.scratch.sums_stride;
   const int64_t split_keys = context.spec.split_keys;
   auto* whole = reinterpret_cast<RowRange*>(scratch + context.scratch.whole_offset);
-  auto* sums = reinterpret_cast<float*>(scratch + context.scratch.sums_offset);
+  auto* sums = reinterpret_cast<double*>(scratch + context.scratch.sums_offset);
   std::copy_n(job.ranges, job.num_rows, whole);
   const int64_t first_part = job.first_block * job.tile_n / split_keys;
   const int64_t end_key = job.end_block * job.tile_n;
@@ -103,7 +115,8 @@ void run_parts(const KeySource& source, int64_t first_row, char* scratch, TileJo
   for (int r = 0; r < job.num_rows; ++r) {
     const bool sees_keys = !is_empty(whole[r]);
     finish_row_of(source, first_row + r, sees_keys,
-                  sees_keys ? sums_at(sums + r * stride) : sums_of(job, r));
+                  sees_keys ? round_sums(sums + r * stride, dim, job.o + r * job.head_dim_v)
+                            : sums_of(job, r));
   }
 }
 
@@ -172,7 +185,7 @@ void run_one_part(const TileContext& context, int64_t first_head, int count, int
     float* sums = context.part_sums(first_head + i, part);
     for (int r = 0; r < jobs[i].num_rows; ++r) {
       if (is_empty(jobs[i].ranges[r])) continue;
-      set_sums(sums_of(jobs[i], r), context.problem.head_dim_v, sums + r * layout.sums_stride);
+      store_sums(sums_of(jobs[i], r), context.problem.head_dim_v, sums + r * layout.sums_stride);
     }
   }
 }
@@ -184,15 +197,17 @@ void finish_parts(const TileContext& context, int64_t head, int64_t row, int64_t
   if (i >= source.view.seqlen_q) return;
   const KeyRange keys = visible_keys(i, source.view.seqlen_q, source.view.seqlen_k, p.mask);
   const bool sees_keys = keys.begin < keys.end;
-  auto* sums = reinterpret_cast<float*>(context.thread_scratch(slot) + context.scratch.sums_offset);
-  std::fill_n(sums, context.scratch.sums_stride, 0.0f);
+  char* scratch = context.thread_scratch(slot);
+  auto* sums = reinterpret_cast<double*>(scratch + context.scratch.sums_offset);
+  std::fill_n(sums, context.scratch.sums_stride, 0.0);
   const int64_t first_part = keys.begin / split_keys;
   for (int64_t part = first_part; sees_keys && part * split_keys < keys.end; ++part) {
     const RowSums given =
         sums_at(context.part_sums(head, part) + row * context.scratch.sums_stride);
     (part == first_part ? set_sums : add_sums)(given, p.head_dim_v, sums);
   }
-  finish_row_of(source, row, sees_keys, sums_at(sums));
+  auto* o = reinterpret_cast<float*>(scratch + context.scratch.o_offset);
+  finish_row_of(source, row, sees_keys, round_sums(sums, p.head_dim_v, o));
 }
 
 }  // namespace fa4::internal

@@ -77,6 +77,9 @@ struct TileJob {
   float* o;             // tile_m x head_dim_v, the sums
   float* row_max;       // num_rows
   float* row_sum;       // num_rows x lanes, partial sums
+  // f32, else NULL: what sums lack, NaN beside one that is not finite; and of a tile loop, those of
+  // values that are not in o yet.
+  float *o_low, *row_sum_low, *o_plain;
   // Direct loops: q is floats, head_dim padded to lanes; tile_n is kDirectBlock.
   LocateKeys locate_keys;
   int64_t last_block;  // of the keys that it will be given, from which it may ask for lines early

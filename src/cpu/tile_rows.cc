@@ -49,9 +49,18 @@ void load_rows(const KeySource& source, int64_t first_row, TileJob& job) {
 }
 
 RowSums sums_of(const TileJob& job, int r) {
-  float row_sum = 0;
-  for (int j = 0; j < job.lanes; ++j) row_sum += job.row_sum[r * job.lanes + j];
-  return {job.row_max[r], row_sum, job.o + static_cast<int64_t>(r) * job.head_dim_v};
+  const float* partial = job.row_sum + r * job.lanes;
+  float* o = job.o + static_cast<int64_t>(r) * job.head_dim_v;
+  double row_sum = 0;
+  if (job.o_low == nullptr) {
+    for (int j = 0; j < job.lanes; ++j) row_sum += partial[j];
+  } else {
+    const float* partial_low = job.row_sum_low + r * job.lanes;
+    for (int j = 0; j < job.lanes; ++j) row_sum += double{partial[j]} + partial_low[j];
+    const float* low = job.o_low + static_cast<int64_t>(r) * job.head_dim_v;
+    for (int d = 0; d < job.head_dim_v; ++d) o[d] += low[d] == low[d] ? low[d] : 0.0f;
+  }
+  return {job.row_max[r], static_cast<float>(row_sum), o};
 }
 
 void finish_row_of(const KeySource& source, int64_t row, bool sees_keys, const RowSums& sums) {

@@ -58,9 +58,10 @@ CpuKernelSpec plan_cpu(const AttentionProblem& problem, const DeviceSpec& device
 // Where a path keeps its data, in bytes; every part begins at a multiple of 256.
 //
 // Per thread: q (tile_m rows), s (scores, f32), p (probabilities as the matrix unit wants them),
-// o (sums, f32), stats, and keys and values of one block. Shared: keys and values of
-// heads_per_wave heads, block by block; then the sums of parts that are tasks: for each head and
-// part tile_m rows of head_dim_v + 2 floats: the maximum, the sum of the weights, those of values.
+// o (sums, f32; of f32 inputs what they lack, and those not yet in them), stats, and keys and
+// values of one block. Shared: keys and values of heads_per_wave heads, block by block; then the
+// sums of parts that are tasks: for each head and part tile_m rows of head_dim_v + 2 floats: the
+// maximum, the sum of the weights, those of values.
 struct CpuScratch {
   int64_t head_dim_padded = 0;    // elements of a packed row of q and k
   int64_t head_dim_v_padded = 0;  // elements of a row of o
@@ -68,16 +69,17 @@ struct CpuScratch {
   int64_t num_n_blocks = 0;       // of the longest key sequence
   size_t k_block_bytes = 0, v_block_bytes = 0;
   size_t descale_bytes = 0;  // of a block: those of its keys, then those of its values; 0: none
-  size_t q_offset = 0, s_offset = 0, p_offset = 0, o_offset = 0, stats_offset = 0;
+  size_t q_offset = 0, s_offset = 0, p_offset = 0, o_offset = 0, o_low_offset = 0,
+         o_plain_offset = 0, stats_offset = 0;
   size_t kv_offset = 0;         // of a thread that packs its own: a block; direct: its v
   size_t whole_offset = 0;      // of rows whose keys are cut: what they see of all parts,
-  size_t sums_offset = 0;       // and their sums so far, as those of parts that are tasks
+  size_t sums_offset = 0;       // and their sums so far: those of parts that are tasks, in double
   size_t bytes_per_thread = 0;  // 0: this path needs none
   size_t bytes_per_head = 0;    // shared: all blocks, then a flag a block
   // Of a packed block: k, v, descales.
   size_t block_bytes() const { return k_block_bytes + v_block_bytes + descale_bytes; }
   int64_t num_parts = 0;    // of the longest key sequence
-  int64_t sums_stride = 0;  // floats of a row of sums
+  int64_t sums_stride = 0;  // numbers of a row of sums
   size_t threads_bytes = 0, heads_bytes = 0, parts_bytes = 0;
   size_t total_bytes = 0;  // threads first, then shared heads, then parts
 };

@@ -45,7 +45,13 @@ void lay_out_thread(const AttentionProblem& p, const CpuKernelSpec& spec, const 
   scratch.p_offset =
       packing.pair == 1 ? scratch.s_offset : thread.add(p_rows * tile_n * scratch.element_bytes);
   scratch.o_offset = thread.add(tile_m * scratch.head_dim_v_padded * 4);
-  scratch.stats_offset = thread.add(tile_m * (4 * (1 + packing.lanes) + 2 * 8));
+  const bool compensated = p.dtype == DType::kF32;
+  if (compensated) {
+    scratch.o_low_offset = thread.add(tile_m * scratch.head_dim_v_padded * 4);
+    if (!spec.direct) scratch.o_plain_offset = thread.add(tile_m * scratch.head_dim_v_padded * 4);
+  }
+  const int64_t partial_sums = (compensated ? 2 : 1) * packing.lanes;
+  scratch.stats_offset = thread.add(tile_m * (4 * (1 + partial_sums) + 2 * 8));
   if (spec.heads_per_wave == 0) {
     scratch.kv_offset = thread.add(
         static_cast<int64_t>(spec.direct ? scratch.v_block_bytes : scratch.block_bytes()));
@@ -54,7 +60,7 @@ void lay_out_thread(const AttentionProblem& p, const CpuKernelSpec& spec, const 
     scratch.num_parts = ceil_div(p.seqlen_k, spec.split_keys);
     scratch.sums_stride = p.head_dim_v + 2;
     scratch.whole_offset = thread.add(tile_m * 2 * 8);
-    scratch.sums_offset = thread.add(tile_m * scratch.sums_stride * 4);
+    scratch.sums_offset = thread.add(tile_m * scratch.sums_stride * 8);
   }
   scratch.bytes_per_thread = thread.end();
 }

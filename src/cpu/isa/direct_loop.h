@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include "cpu/isa/compensated_sum.h"
 #include "cpu/isa/micro_kernel.h"
 #include "cpu/isa/softmax_row.h"
 #include "cpu/tile_job.h"
@@ -50,7 +51,8 @@ class DirectLoop {
   static constexpr bool kExact = kDegree == 6;  // q is f32
   static constexpr int kMostRows = kDirectRows;
   static constexpr int kPair = 2 * kLanes;  // columns of two vectors
-  static constexpr int kChain = 32;  // keys whose products are summed by themselves: less rounding
+  // Keys whose products are summed by themselves: less rounding.
+  static constexpr int kChain = kExact ? 16 : 32;
   static constexpr int kChains = kDirectBlock / kChain;
 
   // Puts the whole pairs of a row of floats into the order in which load_pair reads them, or back.
@@ -213,25 +215,42 @@ class DirectLoop {
     for (; r + 2 <= job_.num_rows; r += 2) sum_values<2>(r);
     if (r < job_.num_rows) sum_values<1>(r);
     F check = Path::zero();
-    for_sums([&](float*, F first, F second) {
-      check = Path::fma(Path::add(first, second), Path::zero(), check);
+    for_sums([&](int64_t, const auto& chain) {
+      check = Path::fma(sum_of_chains(chain), Path::zero(), check);
     });
     if (Path::any_nan(check)) return false;
-    for_sums([&](float* o, F first, F second) {
-      Path::store(o, Path::add(Path::add(Path::load(o), first), second));
-    });
+    add_sums();
     return true;
   }
 
-  // The sums of both chains beside those of the rows so far.
+  // Adds the block's chains to the rows' sums.
+  void add_sums() {
+    for_sums([&](int64_t at, const auto& chain) {
+      float* o = job_.o + at;
+      if constexpr (kExact) {
+        add_compensated<Path>(sum_of_chains(chain), o, job_.o_low + at);
+      } else {
+        Path::store(o, Path::add(Path::add(Path::load(o), chain(0)), chain(1)));
+      }
+    });
+  }
+
+  // Calls step(at, chain) for the sums so far that begin at `at`, chain(i) being the block's.
   template <class Step>
   void for_sums(const Step& step) {
     for (int r = 0; r < job_.num_rows; ++r) {
       for (int d = 0; d < job_.head_dim_v; d += kLanes) {
-        step(job_.o + static_cast<int64_t>(r) * job_.head_dim_v + d, Path::load(&sums_[0][r][d]),
-             Path::load(&sums_[1][r][d]));
+        step(static_cast<int64_t>(r) * job_.head_dim_v + d,
+             [&](int chain) { return Path::load(&sums_[chain][r][d]); });
       }
     }
+  }
+  template <class Chain>
+  static F sum_of_chains(const Chain& chain) {
+    F sum = chain(0);
+#pragma GCC unroll 4
+    for (int i = 1; i < kChains; ++i) sum = Path::add(sum, chain(i));
+    return sum;
   }
 
   // The chains of kRows rows, all columns.
@@ -309,6 +328,7 @@ class DirectLoop {
     order_sums(false);
     load_values();
     multiply_values();
+    add_sums();
     add_nonfinite_values(job_, block, 0, job_.num_rows, job_.p);
     order_sums(true);
   }
@@ -341,10 +361,9 @@ class DirectLoop {
                                now_->descales);
   }
 
-  // Float sums are added up every 32 keys, for less rounding, at places that do not depend on
-  // masks.
+  // The block's chains, of values in panels.
   void multiply_values() {
-    constexpr int kRowStep = MicroKernels<Path, true>::kRows;
+    constexpr int kRowStep = MicroKernels<Path, false>::kRows;
     const int64_t panel = panel_stride();
     const auto* p = static_cast<const uint32_t*>(job_.p);
     const auto* v = reinterpret_cast<const uint32_t*>(job_.values);
@@ -353,12 +372,10 @@ class DirectLoop {
       const int panels = left < Path::kPanels ? left : Path::kPanels;
       for (int r = 0; r < job_.num_rows; r += kRowStep) {
         const int rows = job_.num_rows - r < kRowStep ? job_.num_rows - r : kRowStep;
-        for (int n = begin_; n < end_;) {
-          const int end = (n / kChain + 1) * kChain < end_ ? (n / kChain + 1) * kChain : end_;
-          MicroKernels<Path, true>::of(rows, panels)(
+        for (int chain = 0; chain < kChains; ++chain) {
+          MicroKernels<Path, false>::of(rows, panels)(
               p + static_cast<int64_t>(r) * job_.tile_n, job_.tile_n, v + d / kLanes * panel, panel,
-              n, end, job_.o + static_cast<int64_t>(r) * job_.head_dim_v + d, job_.head_dim_v);
-          n = end;
+              chain_begin(chain), chain_end(chain), &sums_[chain][r][d], kMostDim);
         }
       }
     }

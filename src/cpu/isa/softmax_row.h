@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "cpu/isa/compensated_sum.h"
 #include "cpu/tile_job.h"
 #include "kernels/softmax/exp2_math.h"
 
@@ -160,6 +161,16 @@ float max_of_scores(const float* s, Columns c) {
 template <class V>
 void rescale_row(const TileJob& job, int row, float factor) {
   const auto f = V::set1(factor);
+  if (job.o_low != nullptr) {
+    const int64_t sum_at = static_cast<int64_t>(row) * V::kLanes;
+    scale_compensated<V>(f, job.row_sum + sum_at, job.row_sum_low + sum_at);
+    const int64_t at = static_cast<int64_t>(row) * job.head_dim_v;
+    for (int64_t d = at; d < at + job.head_dim_v; d += V::kLanes) {
+      scale_compensated<V>(f, job.o + d, job.o_low + d);
+      if (job.o_plain != nullptr) V::store(job.o_plain + d, V::mul(V::load(job.o_plain + d), f));
+    }
+    return;
+  }
   float* sum = job.row_sum + static_cast<int64_t>(row) * V::kLanes;
   V::store(sum, V::mul(V::load(sum), f));
   float* o = job.o + static_cast<int64_t>(row) * job.head_dim_v;
@@ -220,8 +231,13 @@ void softmax_row(const TileJob& job, int row, float* s, typename Path::P* p, Col
     }
     V::store_probabilities(p + n, p0, p1);
   }
-  float* sum = job.row_sum + static_cast<int64_t>(row) * V::kLanes;
-  V::store(sum, V::add(V::load(sum), V::add(sum0, sum1)));
+  const int64_t at = static_cast<int64_t>(row) * V::kLanes;
+  float* sum = job.row_sum + at;
+  if constexpr (kDegree == 6) {
+    add_compensated<V>(V::add(sum0, sum1), sum, job.row_sum_low + at);
+  } else {
+    V::store(sum, V::add(V::load(sum), V::add(sum0, sum1)));
+  }
 }
 
 }  // namespace

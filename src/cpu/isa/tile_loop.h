@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "cpu/isa/compensated_kernel.h"
+#include "cpu/isa/compensated_sum.h"
 #include "cpu/isa/micro_kernel.h"
 #include "cpu/isa/softmax_row.h"
 #include "cpu/tile_job.h"
@@ -14,6 +15,7 @@ namespace {
 
 constexpr int kRowStep = 6;
 constexpr int kMaxGroups = 64;
+constexpr int kPlainKeys = 256;  // of f32, whose values are summed plainly
 
 template <class Path, int kDegree>
 class TileLoop {
@@ -28,12 +30,20 @@ class TileLoop {
       softmax(kv.descales);
       multiply_values(static_cast<const uint32_t*>(kv.v));
       if (kv.has_nonfinite) add_nonfinite_values(job_, block, 0, job_.num_rows, job_.p);
+      if constexpr (kExact) {
+        const bool is_last = block + 1 == job_.end_block;
+        if ((block + 1) * job_.tile_n % kPlainKeys == 0 || is_last) {
+          move_to_totals<Path>(job_.o_plain, int64_t{job_.num_rows} * job_.head_dim_v, job_.o,
+                               job_.o_low);
+        }
+      }
     }
   }
 
  private:
   using P = typename Path::P;
-  static constexpr int kPanel = Path::kPanels * Path::kLanes;  // columns of a micro-kernel
+  static constexpr int kPanel = Path::kPanels * Path::kLanes;       // columns of a micro-kernel
+  static constexpr bool kExact = kDegree == 6 && Path::kPair == 1;  // f32
 
   // Which columns of the block a group of rows works on: whole panels around what any row sees.
   void find_columns(int64_t block) {
@@ -103,6 +113,7 @@ class TileLoop {
     const int64_t p_stride = job_.tile_n / Path::kPair;
     const int64_t panel_stride = p_stride * Path::kLanes;
     const auto* p = static_cast<const uint32_t*>(job_.p);
+    float* o = kExact ? job_.o_plain : job_.o;
     for (int d = 0; d < job_.head_dim_v; d += kPanel) {
       const int panels_left = (job_.head_dim_v - d) / Path::kLanes;
       const int panels = panels_left < Path::kPanels ? panels_left : Path::kPanels;
@@ -113,7 +124,7 @@ class TileLoop {
         for (int u = first_[g] / Path::kPair; u < end; u = chain_end(u)) {
           MicroKernels<Path, true>::of(rows_of(g), panels)(
               p + row * p_stride, p_stride, v + d / Path::kLanes * panel_stride, panel_stride, u,
-              chain_end(u) < end ? chain_end(u) : end, job_.o + row * job_.head_dim_v + d,
+              chain_end(u) < end ? chain_end(u) : end, o + row * job_.head_dim_v + d,
               job_.head_dim_v);
         }
       }
