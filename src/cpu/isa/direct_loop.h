@@ -51,8 +51,7 @@ class DirectLoop {
   static constexpr bool kExact = kDegree == 6;  // q is f32
   static constexpr int kMostRows = kDirectRows;
   static constexpr int kPair = 2 * kLanes;  // columns of two vectors
-  // Keys whose products are summed by themselves: less rounding.
-  static constexpr int kChain = kExact ? 16 : 32;
+  static constexpr int kChain = 32;  // keys whose products are summed by themselves: less rounding
   static constexpr int kChains = kDirectBlock / kChain;
 
   // Puts the whole pairs of a row of floats into the order in which load_pair reads them, or back.
