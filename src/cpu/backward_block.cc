@@ -24,6 +24,13 @@ void split(double value, float& high, float& low) {
 
 }  // namespace
 
+void move_to_totals(int64_t count, float* sums, double* totals) {
+  for (int64_t i = 0; i < count; ++i) {
+    totals[i] += sums[i];
+    sums[i] = 0;
+  }
+}
+
 BackwardContext::BackwardContext(const AttentionProblem& given, const CpuBackwardSpec& given_spec,
                                  const BackwardArgs& given_args, const double* given_delta)
     : problem(given),
@@ -81,6 +88,9 @@ void HeadBlocks::pack_rows(int64_t m) const {
     nonfinite(m) |= kNonfiniteDout;
   }
   std::fill_n(at<float>(part(m, s.dq)), context_.spec.tile_m * s.dq_columns, 0.0f);
+  if (p.dtype == DType::kF32) {
+    std::fill_n(at<double>(part(m, s.dq_totals)), context_.spec.tile_m * s.dq_columns, 0.0);
+  }
   turn(m) = static_cast<int32_t>(key_blocks(m).begin);
 }
 
@@ -150,10 +160,16 @@ void HeadBlocks::store_dq(int64_t m) const {
   const AttentionProblem& p = context_.problem;
   const int64_t group = p.group(), first_row = m * context_.spec.tile_m;
   const TensorRows dq(p.dq, view_, head_, group);
-  const auto* sums = at<float>(part(m, context_.scratch.dq));
-  for (int r = 0; r < num_rows(m); ++r) {
-    store_row(context_.spec.isa, p.grad_dtype, sums + r * context_.scratch.dq_columns, p.scale,
-              p.head_dim, context_.args.dq, dq.offset(first_row + r));
+  const int64_t columns = context_.scratch.dq_columns;
+  const int rows = num_rows(m);
+  auto* sums = at<float>(part(m, context_.scratch.dq));
+  if (p.dtype == DType::kF32) {
+    const auto* totals = at<double>(part(m, context_.scratch.dq_totals));
+    for (int64_t i = 0; i < rows * columns; ++i) sums[i] = static_cast<float>(totals[i] + sums[i]);
+  }
+  for (int r = 0; r < rows; ++r) {
+    store_row(context_.spec.isa, p.grad_dtype, sums + r * columns, p.scale, p.head_dim,
+              context_.args.dq, dq.offset(first_row + r));
   }
 }
 

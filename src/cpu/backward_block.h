@@ -73,6 +73,11 @@ class HeadBlocks {
   char* memory_;
 };
 
+// f32: float sums over this many blocks are moved into totals, doubles, so that roundings do not
+// grow with the number of blocks.
+inline constexpr int64_t kBlocksOfFloatSums = 16;
+void move_to_totals(int64_t count, float* sums, double* totals);
+
 inline constexpr int32_t kNonfiniteQ = 1, kNonfiniteDout = 2;
 
 // The task of block `n` of keys.

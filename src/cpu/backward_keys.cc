@@ -56,6 +56,10 @@ class KeyTask {
     if (count_ == 0) return;
     std::fill_n(at<float>(scratch_ + layout().dk), keys_ * layout().dq_columns, 0.0f);
     std::fill_n(at<float>(scratch_ + layout().dv), keys_ * layout().dv_columns, 0.0f);
+    if (has_totals()) {
+      std::fill_n(at<double>(scratch_ + layout().dk_totals), keys_ * layout().dq_columns, 0.0);
+      std::fill_n(at<double>(scratch_ + layout().dv_totals), keys_ * layout().dv_columns, 0.0);
+    }
     BackwardJob job = make_job();
     if (blocks_.view().seqlen_q > 0) add_rows(run_block, job);  // else k and v may be NULL
     if (job.wants_dkv) store_keys(job);
@@ -73,9 +77,19 @@ class KeyTask {
       if (job.wants_dq) {
         begin_dq(job);  // also when no row of the block sees these keys
         if (nonfinite_keys_) add_nonfinite_to_rows(job);
+        if (has_totals() && (n_ + 1) % kBlocksOfFloatSums == 0) {
+          move_to_totals(job.num_rows * layout().dq_columns, job.dq,
+                         at<double>(blocks_.part(m, layout().dq_totals)));
+        }
         std::atomic_ref<int32_t>(*turn_.word).store(turn_.mine + 1, std::memory_order_release);
       }
       if (job.wants_dkv && blocks_.nonfinite(m) != 0) add_nonfinite_to_keys(m, job);
+      if (job.wants_dkv && has_totals() && (m + 1) % kBlocksOfFloatSums == 0) {
+        move_to_totals(keys_ * layout().dq_columns, job.dk,
+                       at<double>(scratch_ + layout().dk_totals));
+        move_to_totals(keys_ * layout().dv_columns, job.dv,
+                       at<double>(scratch_ + layout().dv_totals));
+      }
     }
   }
 
@@ -161,6 +175,7 @@ class KeyTask {
     job.pairs_step = blocks_.nonfinite(m) != 0 ? job.tile_m * kTileSide / 2 : 0;
   }
 
+  bool has_totals() const { return problem().dtype == DType::kF32; }
   bool is_tiled() const { return context_.packing.tile_rows > 0; }
   bool is_pairs() const { return context_.packing.pair == 2; }
   float ds_of(const BackwardJob& job, int64_t r, int64_t j) const {
@@ -226,17 +241,23 @@ class KeyTask {
 
   void store_keys(const BackwardJob& job) const {
     const AttentionProblem& p = problem();
-    const auto store = [&](const float* sums, int64_t columns, int64_t j, float factor, int64_t dim,
-                           void* to, const Strides& strides) {
+    const auto store = [&](const float* sums, size_t totals, int64_t columns, int64_t j,
+                           float factor, int64_t dim, void* to, const Strides& strides) {
       float row[kMaxHeadDim];
       for (int64_t d = 0; d < dim; ++d) row[d] = sums[sum_at(j, d, columns)];
+      if (has_totals()) {
+        const double* of_row = at<double>(scratch_ + totals) + j * columns;
+        for (int64_t d = 0; d < dim; ++d) row[d] = static_cast<float>(of_row[d] + row[d]);
+      }
       const int64_t offset = blocks_.view().key_offset(strides) +
                              (job.first_key + j) * strides.seqlen + blocks_.head() * strides.head;
       store_row(context_.spec.isa, p.grad_dtype, row, factor, dim, to, offset);
     };
     for (int64_t j = 0; j < count_; ++j) {
-      store(job.dk, job.dq_columns, j, p.scale, p.head_dim, context_.args.dk, p.dk);
-      store(job.dv, job.dv_columns, j, 1.0f, p.head_dim_v, context_.args.dv, p.dv);
+      store(job.dk, layout().dk_totals, job.dq_columns, j, p.scale, p.head_dim, context_.args.dk,
+            p.dk);
+      store(job.dv, layout().dv_totals, job.dv_columns, j, 1.0f, p.head_dim_v, context_.args.dv,
+            p.dv);
     }
   }
 

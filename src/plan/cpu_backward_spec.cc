@@ -89,6 +89,8 @@ void lay_out_thread(const AttentionProblem& p, const CpuBackwardSpec& spec,
   if (p.dtype == DType::kF32) {
     s.s_low = thread.add(tile_m * s.s_stride * 4);
     s.dp_low = thread.add(tile_m * s.s_stride * 4);
+    s.dk_totals = thread.add(tile_n * s.dq_columns * 8);
+    s.dv_totals = thread.add(tile_n * s.dv_columns * 8);
   }
   if (packing.pair == 2) {
     const int64_t pairs_stride = tiled ? tile_n : s.s_stride;
@@ -99,7 +101,8 @@ void lay_out_thread(const AttentionProblem& p, const CpuBackwardSpec& spec,
   s.bytes_per_thread = thread.end();
 }
 
-void lay_out_block(const CpuBackwardSpec& spec, const CpuPacking& packing, CpuBackwardScratch& s) {
+void lay_out_block(const AttentionProblem& p, const CpuBackwardSpec& spec,
+                   const CpuPacking& packing, CpuBackwardScratch& s) {
   const int64_t tile_m = spec.tile_m, bytes = 4 / packing.pair;
   Parts block;
   s.q = block.add(tile_m * s.head_dim_padded * s.row_bytes);
@@ -112,6 +115,7 @@ void lay_out_block(const CpuBackwardSpec& spec, const CpuPacking& packing, CpuBa
   s.delta_low = block.add(tile_m * 4);
   s.ranges = block.add(tile_m * 16);
   s.dq = block.add(tile_m * s.dq_columns * 4);
+  if (p.dtype == DType::kF32) s.dq_totals = block.add(tile_m * s.dq_columns * 8);
   s.bytes_per_block = block.end();
 }
 
@@ -157,7 +161,7 @@ CpuBackwardScratch cpu_backward_scratch(const AttentionProblem& p, const CpuBack
   const CpuPacking packing = cpu_packing(spec.isa);
   CpuBackwardScratch s = row_sizes(p, spec, packing);
   lay_out_thread(p, spec, packing, s);
-  lay_out_block(spec, packing, s);
+  lay_out_block(p, spec, packing, s);
   lay_out_head(s);
   s.threads_bytes = static_cast<size_t>(spec.num_threads) * s.bytes_per_thread;
   s.heads_bytes = static_cast<size_t>(spec.heads_per_wave) * s.bytes_per_head;

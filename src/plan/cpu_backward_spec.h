@@ -43,11 +43,11 @@ struct CpuBackwardScratch {
   int64_t num_m_blocks = 0;       // of the longest sequence
   // Of a thread.
   size_t k = 0, v = 0, k_panels = 0, dk = 0, dv = 0, s = 0, dp = 0, s_low = 0, dp_low = 0,
-         p_pairs = 0, ds_pairs = 0, ds = 0;
+         p_pairs = 0, ds_pairs = 0, ds = 0, dk_totals = 0, dv_totals = 0;  // totals: of f32
   size_t bytes_per_thread = 0;
   // Of a block of rows.
   size_t q = 0, dout = 0, q_panels = 0, dout_panels = 0, lse = 0, lse_low = 0, row_delta = 0,
-         delta_low = 0, ranges = 0, dq = 0;
+         delta_low = 0, ranges = 0, dq = 0, dq_totals = 0;
   size_t bytes_per_block = 0;
   // Of a head, behind its blocks: 32-bit words, one a block.
   size_t turn = 0;       // the block of keys that adds to dq next
