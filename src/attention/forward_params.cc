@@ -170,7 +170,11 @@ NearCap near_cap(double x, double unit) {
   // Of scale over softcap: the coefficients of scores are normal floats.
   constexpr double kLeast = 1e-5, kMost = 1e4;
   const double magnitude = std::abs(x);
-  if (magnitude < kLeast || magnitude > kMost) return {.limit = -1.0f, .limit_squared = -1.0f};
+  if (magnitude < kLeast || magnitude > kMost) {
+    NearCap none{};
+    none.limit = none.limit_squared = -1.0f;
+    return none;
+  }
   const auto coefficient = [&](int power, float of_tanh) {
     return static_cast<float>(unit * std::pow(x, power) * of_tanh);
   };
