@@ -24,6 +24,12 @@ double scale_log2(const AttentionProblem& p) {
   return std::abs(scale) < kLeast ? std::copysign(kLeast, scale) : scale;
 }
 
+NearCap near_tanh(double scale_over_softcap) {
+  NearCap near = near_cap(scale_over_softcap, 1.0);
+  near.limit *= std::abs(near.limit);  // squares are compared
+  return near;
+}
+
 }  // namespace
 
 BwdParams backward_params(const AttentionProblem& p, const BackwardTiling& tiling,
@@ -50,7 +56,7 @@ BwdParams backward_params(const AttentionProblem& p, const BackwardTiling& tilin
           .scale = p.scale,
           .neg_lse_log2_to_score = finite_float(-1.0 / scores_scale),
           .scale_over_softcap = finite_float(scale_over_softcap),
-          .near = near_cap(scale_over_softcap, 1.0),
+          .near = near_tanh(scale_over_softcap),
           .heads_q = static_cast<int32_t>(p.heads_q),
           .heads_kv = static_cast<int32_t>(p.heads_kv * parts),
           .group = static_cast<int32_t>(p.group() / parts),

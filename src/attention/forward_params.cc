@@ -172,14 +172,13 @@ NearCap near_cap(double x, double unit) {
   const double magnitude = std::abs(x);
   if (magnitude < kLeast || magnitude > kMost) {
     NearCap none{};
-    none.limit = none.limit_squared = -1.0f;
+    none.limit = -1.0f;
     return none;
   }
   const auto coefficient = [&](int power, float of_tanh) {
     return static_cast<float>(unit * std::pow(x, power) * of_tanh);
   };
   return {.limit = static_cast<float>(kNear / magnitude),
-          .limit_squared = static_cast<float>(std::pow(kNear / magnitude, 2)),
           .c1 = coefficient(1, kTanh1),
           .c3 = coefficient(3, kTanh3),
           .c5 = coefficient(5, kTanh5),

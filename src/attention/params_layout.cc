@@ -85,9 +85,8 @@ void add_descales(const std::string& name, const DescaleRows& of, Fields* fields
 }
 
 void add_near_cap(const NearCap& of, Fields* fields) {
-  const auto& [limit, limit_squared, c1, c3, c5, c7] = of;
-  fields->add("near_limit, near_limit_squared, near_1, near_3, near_5, near_7", limit,
-              limit_squared, c1, c3, c5, c7);
+  const auto& [limit, c1, c3, c5, c7] = of;
+  fields->add("near_limit, near_1, near_3, near_5, near_7", limit, c1, c3, c5, c7);
 }
 
 // The parts' members under names that are one namespace to whoever reads the layout.

@@ -14,8 +14,7 @@ inline constexpr float kTanh1 = 0.99999976f, kTanh3 = -0.33329466f, kTanh5 = 0.1
 // What small scores become (scores/softcap.cuh): c1 s + c3 s³ + c5 s⁵ + c7 s⁷, whose coefficients
 // hold scale and softcap.
 struct NearCap {
-  float limit;          // of the magnitude of such scores; -1: there are none
-  float limit_squared;  // -1 then, too
+  float limit;  // of the magnitude of such scores, in the backward of squares; -1: there are none
   float c1, c3, c5, c7;
 };
 

@@ -92,7 +92,8 @@ __device__ inline void cap_scores(float (&s)[kScores], const CapParams& cap, boo
 // In units of softcap, as the backward takes them. Of all lanes of a warp: each chunk of scores
 // that are all near 0 needs no more than that. (One branch for all scores would have more of them
 // under way than there are registers.) `near`: all chunks so far were; behind one that was not
-// nobody looks. Squares, which the polynomial takes, are compared as integers, three at a time.
+// nobody looks. Squares, which the polynomial takes, are compared as integers, three at a time:
+// to.limit is of squares.
 template <int kScores>
 __device__ inline void tanh_scores(float (&s)[kScores], float scale_over_softcap, const NearCap& to,
                                    bool& near) {
@@ -108,7 +109,7 @@ __device__ inline void tanh_scores(float (&s)[kScores], float scale_over_softcap
     for (int i = 0; i < kChunk; i += 2) {
       largest = max(largest, max(__float_as_int(s2[i]), __float_as_int(s2[i + 1])));
     }
-    near = near && __all_sync(0xffffffffu, largest <= __float_as_int(to.limit_squared));
+    near = near && __all_sync(0xffffffffu, largest <= __float_as_int(to.limit));
     if (near) {
 #pragma unroll
       for (int i = 0; i < kChunk; ++i) s[first + i] = near_cap(s[first + i], s2[i], to);

@@ -69,7 +69,7 @@ TEST(DeviceOpen, NamesWhatIsAccepted) {
         << text;
   }
   EXPECT_EQ(open_error("").find("\"\": not the name"), 0u);
-  const std::string shown(64, 'x'), text = open_error(std::string(5000, 'x').c_str());
+  const std::string shown(100, 'x'), text = open_error(std::string(5000, 'x').c_str());
   EXPECT_EQ(text.find(shown), 0u);
   EXPECT_EQ(text.find("...: not the name"), shown.size());
   EXPECT_NE(open_error("emulated:h100").find("available: cpu"), std::string::npos);
