@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 
 #include "core/excerpt.h"
 #include "failure.h"
+#include "io/duplicate_keys.h"
 #include "io/tensor_file.h"
 
 namespace fa4::cli {
@@ -62,18 +62,10 @@ json parse_header(const MappedFile& file, uint64_t& data_begin) {
   }
   data_begin = 8 + length;
   const unsigned char* text = file.data() + 8;
-  // A second key of one object would be lost silently.
-  std::vector<std::set<std::string>> open;
-  const auto see = [&open](int, json::parse_event_t event, const json& parsed) {
-    if (event == json::parse_event_t::object_start) open.emplace_back();
-    if (event == json::parse_event_t::object_end) open.pop_back();
-    if (event == json::parse_event_t::key &&
-        !open.back().insert(parsed.get<std::string>()).second) {
-      bad_header(fmt::format("it gives {} twice in one object; accepted: once",
-                             fa4::internal::excerpt(parsed.get<std::string>())));
-    }
-    return true;
-  };
+  const auto see = refuse_duplicate_keys<json>([](const std::string& key) {
+    bad_header(fmt::format("it gives {} twice in one object; accepted: once",
+                           fa4::internal::excerpt(key)));
+  });
   json header = json::parse(text, text + length, see, false);
   if (!header.is_object()) bad_header("it is not a JSON object");
   return header;

@@ -4,9 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <set>
 
 #include "core/excerpt.h"
+#include "io/duplicate_keys.h"
 #include "io/mapped_file.h"
 
 namespace fa4::cli {
@@ -15,27 +15,11 @@ using Value = JsonFields::Value;
 
 namespace {
 
-// Sees every key as it is parsed: a second one in the same object would be lost silently.
-class DuplicateKeys {
- public:
-  bool operator()(int, Value::parse_event_t event, const Value& parsed) {
-    if (event == Value::parse_event_t::object_start) {
-      open_.emplace_back();
-    } else if (event == Value::parse_event_t::object_end) {
-      open_.pop_back();
-    } else if (event == Value::parse_event_t::key) {
-      const std::string key = parsed.get<std::string>();
-      if (!open_.back().insert(key).second) {
-        throw bad_input(fmt::format("gives the key \"{}\" twice in one object; accepted: once",
-                                    fa4::internal::excerpt(key)));
-      }
-    }
-    return true;
-  }
-
- private:
-  std::vector<std::set<std::string>> open_;
-};
+// Of DuplicateKeys.
+void refuse_second(const std::string& key) {
+  throw bad_input(fmt::format("gives the key \"{}\" twice in one object; accepted: once",
+                              fa4::internal::excerpt(key)));
+}
 
 // dump() recurses, and a document may be deeper than the host's stack.
 bool is_deeper_than(const Value& value, int most) {
@@ -70,7 +54,7 @@ Value read_json(const std::string& path) {
   const MappedFile file(path, "a JSON file");
   const char* text = reinterpret_cast<const char*>(file.data());
   try {
-    return Value::parse(text, text + file.size(), DuplicateKeys());
+    return Value::parse(text, text + file.size(), refuse_duplicate_keys<Value>(refuse_second));
   } catch (const Value::exception& error) {  // numbers that no double holds are not parse errors
     std::string what = error.what();
     const size_t name = what.find("] ");
