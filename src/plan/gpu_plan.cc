@@ -80,10 +80,10 @@ int64_t num_tiles(const AttentionProblem& p, int tile_m, int group) {
 // Longer queries fill tiles by themselves, and their rows see fewer keys in common. Of packed
 // sequences both counts are bounds, so that a tenth decides: prompts alone go head by head, but not
 // the few queries of many sequences that one call has beside them.
-int choose_group(const AttentionProblem& p, const LaunchShape& shape) {
+int choose_group(const AttentionProblem& p, int tile_m) {
   const int group = packable_group(p);
-  const int64_t packed = num_tiles(p, shape.tile_m, group);
-  const int64_t unpacked = num_tiles(p, shape.tile_m, 1);
+  const int64_t packed = num_tiles(p, tile_m, group);
+  const int64_t unpacked = num_tiles(p, tile_m, 1);
   const bool is_bound = p.layout_q == Layout::kPacked;
   return packed < (is_bound ? unpacked - unpacked / 10 : unpacked) ? group : 1;
 }
@@ -93,9 +93,6 @@ bool lengths_vary(const AttentionProblem& p) {
   const bool packed = p.layout_q == Layout::kPacked || p.layout_kv == Layout::kPacked;
   return packed || p.has_seqused_q || p.has_seqused_k;
 }
-
-// Whether some tiles see more keys than others.
-bool tiles_differ(const AttentionProblem& p) { return !p.mask.is_full() || lengths_vary(p); }
 
 // Without a mask tiles are equally long and go head by head. `tiles`: of all heads.
 int choose_sections(const AttentionProblem& p, const DeviceSpec& device, const LaunchShape& shape,
@@ -283,10 +280,16 @@ Pages pages_of(const AttentionProblem& p) {
   return fa4::pages_of(static_cast<int>(p.page_size), static_cast<int>(p.prefix_len));
 }
 
+bool tiles_differ(const AttentionProblem& p) { return !p.mask.is_full() || lengths_vary(p); }
+
+int64_t count_tiles(const AttentionProblem& p, int tile_m) {
+  return num_tiles(p, tile_m, choose_group(p, tile_m));
+}
+
 TileSchedule choose_schedule(const AttentionProblem& p, const DeviceSpec& device,
                              const LaunchShape& shape, std::optional<TileSource> forced) {
   TileSchedule s;
-  s.group = choose_group(p, shape);
+  s.group = choose_group(p, shape.tile_m);
   const int64_t tiles = num_tiles(p, shape.tile_m, s.group);
   const int64_t clusters = device.num_sms / shape.cluster;
   s.source = choose_source(p, shape, tiles, clusters, s.group, forced);
@@ -301,7 +304,7 @@ TileSchedule choose_schedule(const AttentionProblem& p, const DeviceSpec& device
 TileSchedule choose_part_schedule(const AttentionProblem& p, const DeviceSpec& device,
                                   const LaunchShape& shape, const KeyParts& parts) {
   TileSchedule s;
-  s.group = choose_group(p, shape);
+  s.group = choose_group(p, shape.tile_m);
   if (parts.cluster > 1) {  // one for each tile that the greatest lengths allow
     const int64_t blocks = ceil_div(p.seqlen_q * packed_rows(s.group), shape.tile_m);
     s.grid = static_cast<int>(p.batch * blocks * (p.heads_q / s.group)) * parts.cluster;

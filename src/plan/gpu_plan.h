@@ -34,6 +34,12 @@ int packed_rows(int group);
 // Rows of a sequence's tiles that the queries of one key head take.
 int64_t rows_of_key_head(const AttentionProblem& problem);
 
+// Whether some tiles see more keys than others.
+bool tiles_differ(const AttentionProblem& problem);
+// Tiles of `tile_m` rows, the heads of a group in one where that makes them fewer; of packed
+// sequences, whose lengths the host does not know, an upper bound.
+int64_t count_tiles(const AttentionProblem& problem, int tile_m);
+
 // How kernels read the problem's keys; whether boxes may be groups is the kernel's own affair.
 Pages pages_of(const AttentionProblem& problem);
 

@@ -51,23 +51,24 @@ const char* suffix_of(Pages pages) {
 
 std::string display_name(const sm90::FwdTraits& t) {
   const bool even = t.q_slots % sm90::consumer_warpgroups(t) == 0;  // as most variants have them
-  return fmt::format("fwd_sm90_{}{}_d{}_m{}n{}{}{}{}{}{}{}", name_of(t.element),
+  return fmt::format("fwd_sm90_{}{}_d{}_m{}n{}{}{}{}{}{}{}{}", name_of(t.element),
                      t.bytes ? "_e4m3" : "", head_dims(t.head_dim, t.head_dim_v), t.tile_m,
                      t.tile_n, even ? "" : fmt::format("q{}", t.q_slots),
-                     t.cluster > 1 ? "_pair" : "", t.parts ? "_parts" : "",
-                     t.softcap ? "_softcap" : "", suffix_of(t.pages), t.out_f32 ? "_out_f32" : "");
+                     t.independent ? "_independent" : "", t.cluster > 1 ? "_pair" : "",
+                     t.parts ? "_parts" : "", t.softcap ? "_softcap" : "", suffix_of(t.pages),
+                     t.out_f32 ? "_out_f32" : "");
 }
 
 // Every member, here and below: the compiler counts them.
 std::string name_expression(const sm90::FwdTraits& t) {
   const auto [element, head_dim, head_dim_v, tile_m, tile_n, q_slots, kv_stages, softcap, pages,
-              parts, cluster, out_f32, bytes] = t;
+              parts, cluster, out_f32, bytes, independent] = t;
   return fmt::format(
       "fa4::fwd_sm90<fa4::sm90::FwdTraits{{.element={}, .head_dim={}, .head_dim_v={}, .tile_m={}, "
       ".tile_n={}, .q_slots={}, .kv_stages={}, .softcap={}, .pages={}, .parts={}, .cluster={}, "
-      ".out_f32={}, .bytes={}}}>",
+      ".out_f32={}, .bytes={}, .independent={}}}>",
       enumerator(element), head_dim, head_dim_v, tile_m, tile_n, q_slots, kv_stages, softcap,
-      enumerator(pages), parts, cluster, out_f32, bytes);
+      enumerator(pages), parts, cluster, out_f32, bytes, independent);
 }
 
 std::string display_name(const sm100::FwdTraits& t) {

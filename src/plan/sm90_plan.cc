@@ -14,9 +14,50 @@ namespace {
 
 constexpr int64_t kMaxGroups = int64_t{1} << 31;  // a coordinate of TMA has 31 bits
 
-const Sm90TuningRow& row_of(const AttentionProblem& p) {
-  return *find_sm90_tuning(p.head_dim, p.head_dim_v, !p.mask.is_full(), p.seqlen_k,
-                           p.transforms_scores());
+// How many keys a query sees at most.
+int64_t most_keys(const AttentionProblem& p) {
+  const MaskSpec& mask = p.mask;
+  if (!mask.is_bounded_left() || !mask.is_bounded_right()) return p.seqlen_k;
+  return std::clamp<int64_t>(mask.window_left + mask.window_right + 1, 0, p.seqlen_k);
+}
+
+Sm90TuningQuery query_of(const AttentionProblem& p) {
+  return {.head_dim = p.head_dim,
+          .head_dim_v = p.head_dim_v,
+          .mask = p.mask.is_full()           ? MaskKind::kFull
+                  : p.mask.is_bounded_left() ? MaskKind::kWindow
+                                             : MaskKind::kCausal,
+          .seqlen_k = p.seqlen_k,
+          .most_keys = most_keys(p),
+          .softcap = p.transforms_scores()};
+}
+
+// Whether the tiles of `row` take less time than those of `next`. Equal tiles come in rounds of one
+// an SM. Others fill the SMs in any case if there are a round and a half of them. num_splits 1
+// stands for bits that do not depend on the batch: then a sequence's tiles of one head decide.
+bool is_faster(const AttentionProblem& p, const DeviceSpec& device, const Sm90TuningRow& row,
+               const Sm90TuningRow& next) {
+  const bool by_sequence = p.num_splits == 1;
+  const auto tiles = [&](const Sm90TuningRow& of) {
+    return by_sequence ? ceil_div(p.seqlen_q, of.tile_m) : count_tiles(p, of.tile_m);
+  };
+  if (by_sequence || tiles_differ(p)) {
+    const bool are_many = by_sequence || 2 * tiles(row) >= 3 * device.num_sms;
+    return are_many && tiles(row) * row.tile_time <= tiles(next);
+  }
+  return ceil_div(tiles(row), device.num_sms) * row.tile_time <=
+         ceil_div(tiles(next), device.num_sms);
+}
+
+const Sm90TuningRow& row_of(const AttentionProblem& p, const DeviceSpec& device) {
+  const Sm90TuningQuery query = query_of(p);
+  const Sm90TuningRow* row = find_sm90_tuning(query);
+  while (row->tile_time > 0) {
+    const Sm90TuningRow* next = find_sm90_tuning(query, row);
+    if (is_faster(p, device, *row, *next)) break;
+    row = next;
+  }
+  return *row;
 }
 const Sm90BytesRow* bytes_row_of(const AttentionProblem& p) {
   return find_sm90_bytes_row(p.head_dim, p.head_dim_v);
@@ -31,13 +72,13 @@ bool has_few_rows(const AttentionProblem& p) { return rows_of_key_head(p) <= sm9
 // asks for.
 bool has_shape_of_parts(const AttentionProblem& p) { return !p.is_quantised() && has_few_rows(p); }
 
-sm90::FwdTraits traits_of_whole_tiles(const AttentionProblem& p) {
+sm90::FwdTraits traits_of_whole_tiles(const AttentionProblem& p, const DeviceSpec& device) {
   if (p.is_quantised()) {
     return traits_of(*bytes_row_of(p), element_of(p), p.transforms_scores());
   }
   return has_shape_of_parts(p)
              ? whole_traits_of(part_row_of(p), element_of(p), p.transforms_scores())
-             : traits_of(row_of(p), element_of(p), p.transforms_scores());
+             : traits_of(row_of(p, device), element_of(p), p.transforms_scores());
 }
 
 // Whether one dimension counts the groups of 8 rows of all pages: TMA has five, and the others are
@@ -98,7 +139,7 @@ Sm90ForwardSpec plan_sm90(const AttentionProblem& p, const DeviceSpec& device,
   spec.parts = choose_key_parts(p, device);
   spec.traits = spec.parts.are_cut()
                     ? traits_of(part_row_of(p), element_of(p), p.transforms_scores())
-                    : traits_of_whole_tiles(p);
+                    : traits_of_whole_tiles(p, device);
   spec.traits.pages = pages_of(p);
   if (spec.traits.pages == Pages::kBoxes && lie_in_groups(p, spec.traits)) {
     spec.traits.pages = Pages::kGroups;
@@ -108,14 +149,15 @@ Sm90ForwardSpec plan_sm90(const AttentionProblem& p, const DeviceSpec& device,
   // columns, four at once, would spill.
   if (spec.traits.pages == Pages::kRows && spec.traits.head_dim == 64) {
     spec.traits.tile_m = std::min(spec.traits.tile_m, 2 * sm90::kWarpgroupRows);
+    spec.traits.q_slots = std::min(spec.traits.q_slots, 6);
   }
   spec.schedule = spec.parts.are_cut() ? choose_part_schedule(p, device, spec.shape(), spec.parts)
                                        : choose_schedule(p, device, spec.shape(), forced);
   // Pairs take tiles by stride alone, and with softcap or out in f32 they are not prebuilt.
   const bool may_pair = !forced && !spec.parts.are_cut() && !has_shape_of_parts(p) &&
                         !p.transforms_scores() && !spec.traits.out_f32 && !spec.traits.bytes;
-  if (may_pair && shares_keys(p, row_of(p), spec.schedule.group)) {
-    spec.traits.cluster = row_of(p).cluster;
+  if (may_pair && shares_keys(p, row_of(p, device), spec.schedule.group)) {
+    spec.traits.cluster = row_of(p, device).cluster;
     spec.schedule = choose_schedule(p, device, spec.shape(), {});
   }
   return spec;
@@ -136,13 +178,14 @@ void explain_sm90(const ForwardPlan& plan, std::vector<PlanStep>* steps) {
        fmt::format("{} rows x {} keys, {} stages of K and V", t.tile_m, t.tile_n, t.kv_stages),
        is_cut || has_shape_of_parts(p) ? part_row_of(p).reason
        : t.bytes                       ? bytes_row_of(p)->reason
-                                       : row_of(p).reason});
+                                       : row_of(p, plan.device).reason});
   steps->push_back(
       {"warpgroups",
        fmt::format("1 producer ({} registers), {} consumers ({} registers)", registers.producer,
                    sm90::consumer_warpgroups(t), registers.consumer),
-       is_cut ? "memory is waited for, not the tensor cores"
-              : "consumers take turns at the tensor cores"});
+       is_cut          ? "memory is waited for, not the tensor cores"
+       : t.independent ? "each consumer visits the blocks that its 64 rows see"
+                       : "consumers take turns at the tensor cores"});
   if (t.bytes) {
     steps->push_back({"keys", "bytes, 16 bits in shared memory",
                       "three warps of the producer convert each block once for all rows"});

@@ -10,19 +10,39 @@ namespace {
 // clang-format off
 constexpr std::array kRows = {
     Sm90TuningRow{
+        .head_dim = 64, .head_dim_v = 64, .masked = false, .max_keys = 256,
+        .tile_m = 256, .tile_n = 64, .q_slots = 12, .kv_stages = 4,
+        .independent = true, .takes_softcap = false, .tile_time = 1.68,
+        .reason = "four warpgroups hide each other's latencies: 1.19, 1.17 x 128 x 128 at 256, 197 keys"},
+    Sm90TuningRow{
+        .head_dim = 64, .head_dim_v = 64, .masked = false, .max_keys = 1536,
+        .tile_m = 256, .tile_n = 64, .q_slots = 12, .kv_stages = 4,
+        .independent = true, .takes_softcap = false, .tile_time = 1.43,
+        .reason = "four warpgroups hide each other's latencies: 1.05, 1.02 x 192 x 128 at 512, 1024 keys"},
+    Sm90TuningRow{
         .head_dim = 64, .head_dim_v = 64, .masked = false, .min_seqlen_k = 257,
         .tile_m = 192, .tile_n = 128, .q_slots = 6, .cluster = 2,
         .reason = "three warpgroups share each block: 1.08 to 1.22 x 128 x 128; pairs 1.01 x, 1.02 sustained"},
     Sm90TuningRow{
-        .head_dim = 64, .head_dim_v = 64, .masked = false, .min_seqlen_k = 0,
+        .head_dim = 64, .head_dim_v = 64, .masked = false,
         .tile_m = 128, .tile_n = 128, .q_slots = 6,
         .reason = "no tile is two thirds empty: 1.25 x 192 x 128 at 256 keys"},
+    Sm90TuningRow{
+        .head_dim = 64, .head_dim_v = 64, .masked = true, .max_keys = 2047,
+        .tile_m = 256, .tile_n = 64, .q_slots = 12, .kv_stages = 4,
+        .independent = true, .takes_softcap = false, .tile_time = 1.5,
+        .reason = "64 rows visit blocks of their own: 1.24, 1.24, 1.14 x 128 x 128 at 256, 512, 1024; windows of 128, 1024 1.43, 1.18"},
+    Sm90TuningRow{
+        .head_dim = 64, .head_dim_v = 64, .masked = true, .max_keys = 6143,
+        .tile_m = 256, .tile_n = 64, .q_slots = 12, .kv_stages = 4,
+        .independent = true, .takes_softcap = false, .tile_time = 1.28,
+        .reason = "64 rows visit blocks of their own: 1.09, 1.04 x 192 x 128 at 2048, 4096"},
     Sm90TuningRow{
         .head_dim = 64, .head_dim_v = 64, .masked = true, .min_seqlen_k = 2048,
         .tile_m = 192, .tile_n = 128, .q_slots = 6,
         .reason = "1.02 to 1.15 x 128 x 128"},
     Sm90TuningRow{
-        .head_dim = 64, .head_dim_v = 64, .masked = true, .min_seqlen_k = 0,
+        .head_dim = 64, .head_dim_v = 64, .masked = true,
         .tile_m = 128, .tile_n = 128, .q_slots = 6,
         .reason = "less work hidden in a diagonal; third Q 1.26, 1.06, 1.02 x at 256 .. 1024"},
     Sm90TuningRow{
@@ -30,15 +50,20 @@ constexpr std::array kRows = {
         .tile_m = 192, .tile_n = 96, .q_slots = 6,
         .reason = "1.06 x 128 x 160; 1.01, 1.02 x 128 x 128 at 4096, 16384"},
     Sm90TuningRow{
-        .head_dim = 96, .head_dim_v = 96, .masked = false, .min_seqlen_k = 0,
+        .head_dim = 96, .head_dim_v = 96, .masked = false,
         .tile_m = 128, .tile_n = 128, .q_slots = 6,
         .reason = "third Q, and tiles that are full: 1.21, 1.17, 1.16, 1.01 x 192 x 96 at 256 .. 2048"},
+    Sm90TuningRow{
+        .head_dim = 96, .head_dim_v = 96, .masked = true, .window = true, .max_keys = 1536,
+        .tile_m = 192, .tile_n = 64, .q_slots = 6, .kv_stages = 3,
+        .independent = true, .takes_softcap = false, .tile_time = 1.4,
+        .reason = "64 rows visit blocks of their own: 1.30, 1.06 x 192 x 96 under windows of 128, 1024"},
     Sm90TuningRow{
         .head_dim = 96, .head_dim_v = 96, .masked = true, .min_seqlen_k = 3072,
         .tile_m = 192, .tile_n = 96, .q_slots = 6,
         .reason = "1.06 x 128 x 160; 1.02 x 128 x 128 at 16384"},
     Sm90TuningRow{
-        .head_dim = 96, .head_dim_v = 96, .masked = true, .min_seqlen_k = 0,
+        .head_dim = 96, .head_dim_v = 96, .masked = true,
         .tile_m = 128, .tile_n = 128, .q_slots = 6,
         .reason = "third Q, and tiles that are full: 1.21, 1.17, 1.15, 1.02 x 192 x 96 at 256 .. 2048"},
     Sm90TuningRow{
@@ -46,15 +71,25 @@ constexpr std::array kRows = {
         .tile_m = 128, .tile_n = 160, .q_slots = 4, .cluster = 2, .takes_softcap = false,
         .reason = "1.02 to 1.04 x 128 x 128 when power-bound; pairs 1.02 x sustained. With softcap 0.92 to 0.97 x: registers for one polynomial at a time"},
     Sm90TuningRow{
-        .head_dim = 128, .head_dim_v = 128, .masked = false, .min_seqlen_k = 0,
+        .head_dim = 128, .head_dim_v = 128, .masked = false,
         .tile_m = 128, .tile_n = 128, .q_slots = 6,
         .reason = "fills short sequences better than 128 x 160; third Q 1.06 x at 256 keys"},
     Sm90TuningRow{
-        .head_dim = 128, .head_dim_v = 128, .masked = true, .min_seqlen_k = 0,
+        .head_dim = 128, .head_dim_v = 128, .masked = true, .window = true, .max_keys = 4096,
+        .tile_m = 192, .tile_n = 64, .q_slots = 6, .kv_stages = 3,
+        .independent = true, .takes_softcap = false, .tile_time = 1.45,
+        .reason = "64 rows visit blocks of their own: 1.04, 1.04, 1.01 x 128 x 128 under windows of 128, 1024, 4096; 64:8 heads 1.09"},
+    Sm90TuningRow{
+        .head_dim = 128, .head_dim_v = 128, .masked = true, .min_seqlen_k = 8192,
+        .tile_m = 192, .tile_n = 80, .q_slots = 6,
+        .independent = true, .takes_softcap = false, .tile_time = 1.48,
+        .reason = "64 rows visit blocks of their own: 1.02, 1.01, 1.03 x 128 x 128 at 8192, 16384, 32768"},
+    Sm90TuningRow{
+        .head_dim = 128, .head_dim_v = 128, .masked = true,
         .tile_m = 128, .tile_n = 128, .q_slots = 6,
         .reason = "less work hidden in a diagonal; third Q 1.07, 1.06, 1.01 x at 256 .. 1024"},
     Sm90TuningRow{
-        .head_dim = 192, .head_dim_v = 128, .masked = false, .min_seqlen_k = 0,
+        .head_dim = 192, .head_dim_v = 128, .masked = false,
         .tile_m = 128, .tile_n = 96, .q_slots = 4, .cluster = 2,
         .reason = "two Q leave room for 96 keys: 1.06 x 128 keys with one Q; pairs 1.01, 1.02"},
     Sm90TuningRow{
@@ -62,25 +97,25 @@ constexpr std::array kRows = {
         .tile_m = 128, .tile_n = 96, .q_slots = 4,
         .reason = "1.06 x 128 keys with one Q"},
     Sm90TuningRow{
-        .head_dim = 192, .head_dim_v = 128, .masked = true, .min_seqlen_k = 0,
-        .tile_m = 128, .tile_n = 64, .q_slots = 6,
-        .reason = "less work hidden in a diagonal, third Q: 1.03, 1.09 x 96 keys at 256, 512"},
+        .head_dim = 192, .head_dim_v = 128, .masked = true,
+        .tile_m = 128, .tile_n = 64, .q_slots = 6, .independent = true,
+        .reason = "less work hidden in a diagonal, third Q: 1.03, 1.09 x 96 keys at 256, 512; blocks of their own 1.02, 1.04"},
     Sm90TuningRow{
-        .head_dim = 192, .head_dim_v = 192, .masked = false, .min_seqlen_k = 0,
+        .head_dim = 192, .head_dim_v = 192, .masked = false,
         .tile_m = 128, .tile_n = 64, .q_slots = 5, .cluster = 2,
         .reason = "a fifth slot: 1.09, 1.03, 1.02, 1.00 x 80 keys with four at 256, 512, 2048, 4096"},
     Sm90TuningRow{
-        .head_dim = 192, .head_dim_v = 192, .masked = true, .min_seqlen_k = 0,
-        .tile_m = 128, .tile_n = 64, .q_slots = 5,
-        .reason = "a fifth slot: 1.05, 1.06, 1.03, 1.02 x 80 keys with four at 256 .. 2048"},
+        .head_dim = 192, .head_dim_v = 192, .masked = true,
+        .tile_m = 128, .tile_n = 64, .q_slots = 5, .independent = true,
+        .reason = "a fifth slot: 1.05, 1.06, 1.03, 1.02 x 80 keys with four at 256 .. 2048; blocks of their own 1.00, 1.03, 1.03, 1.02"},
     Sm90TuningRow{
-        .head_dim = 256, .head_dim_v = 256, .masked = false, .min_seqlen_k = 0,
+        .head_dim = 256, .head_dim_v = 256, .masked = false,
         .tile_m = 128, .tile_n = 64, .q_slots = 3, .cluster = 2,
         .reason = "64 keys leave room for a third slot: 1.03, 1.05, 1.03, 1.00 x one Q of 128 rows at 256, 1024 .. 4096"},
     Sm90TuningRow{
-        .head_dim = 256, .head_dim_v = 256, .masked = true, .min_seqlen_k = 0,
-        .tile_m = 128, .tile_n = 64, .q_slots = 3,
-        .reason = "less work hidden in a diagonal; third slot 1.01, 1.05, 1.06, 1.01 x one Q of 128 rows at 256 .. 1024, 4096"},
+        .head_dim = 256, .head_dim_v = 256, .masked = true,
+        .tile_m = 128, .tile_n = 64, .q_slots = 3, .independent = true,
+        .reason = "blocks of their own 1.02, 1.01, 1.01, 1.01 at 256 .. 2048; third slot 1.01, 1.05, 1.06, 1.01 x one Q of 128 rows at 256 .. 1024, 4096"},
 };
 
 constexpr std::array kPartRows = {
@@ -142,11 +177,17 @@ sm90::FwdTraits common_traits_of(const Row& row, Element element, bool softcap) 
 
 std::span<const Sm90TuningRow> sm90_tuning_rows() { return kRows; }
 
-const Sm90TuningRow* find_sm90_tuning(int64_t head_dim, int64_t head_dim_v, bool masked,
-                                      int64_t seqlen_k, bool softcap) {
-  for (const Sm90TuningRow& row : kRows) {
-    if (!holds(row, head_dim, head_dim_v) || (softcap && !row.takes_softcap)) continue;
-    if (row.masked == masked && seqlen_k >= row.min_seqlen_k) return &row;
+bool takes(const Sm90TuningRow& row, const Sm90TuningQuery& query) {
+  const bool is_masked = query.mask != MaskKind::kFull;
+  return holds(row, query.head_dim, query.head_dim_v) && row.masked == is_masked &&
+         (!row.window || query.mask == MaskKind::kWindow) && query.seqlen_k >= row.min_seqlen_k &&
+         query.most_keys <= row.max_keys && (row.takes_softcap || !query.softcap);
+}
+
+const Sm90TuningRow* find_sm90_tuning(const Sm90TuningQuery& query, const Sm90TuningRow* row) {
+  const Sm90TuningRow* next = row == nullptr ? kRows.data() : row + 1;
+  for (; next != kRows.data() + kRows.size(); ++next) {
+    if (takes(*next, query)) return next;
   }
   return nullptr;
 }
@@ -154,6 +195,8 @@ const Sm90TuningRow* find_sm90_tuning(int64_t head_dim, int64_t head_dim_v, bool
 sm90::FwdTraits traits_of(const Sm90TuningRow& row, Element element, bool softcap) {
   sm90::FwdTraits traits = common_traits_of(row, element, softcap);
   traits.tile_m = row.tile_m;
+  traits.kv_stages = row.kv_stages;
+  traits.independent = row.independent && !softcap;
   return traits;
 }
 

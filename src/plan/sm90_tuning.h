@@ -8,25 +8,47 @@
 
 namespace fa4::internal {
 
+enum class MaskKind { kFull, kCausal, kWindow };  // kWindow: bounded on the left
+
+// What a row is chosen by.
+struct Sm90TuningQuery {
+  int64_t head_dim;
+  int64_t head_dim_v;
+  MaskKind mask = MaskKind::kFull;
+  int64_t seqlen_k = 0;   // of the longest sequence
+  int64_t most_keys = 0;  // that one of its queries sees
+  bool softcap = false;   // or a scale below 0
+};
+
 struct Sm90TuningRow {
   int head_dim;  // of the kernel; problems round up to the first row that holds them
   int head_dim_v;
-  bool masked;           // causal or window
-  int64_t min_seqlen_k;  // the longest sequence has at least so many keys
+  bool masked;                   // causal or window
+  bool window = false;           // masked, and bounded on the left alone
+  int64_t min_seqlen_k = 0;      // the longest sequence has at least so many keys
+  int64_t max_keys = INT64_MAX;  // its queries see at most so many
   int tile_m;
   int tile_n;
   int q_slots;
+  int kv_stages = 2;
   // CTAs that load keys together, where all of them visit the same blocks (multicast).
   int cluster = 1;
+  bool independent = false;   // sm90::FwdTraits; without softcap
   bool takes_softcap = true;  // and scales below 0; else a later row does
+  // The time of a tile in tiles of the row that would be next: the row takes only problems whose
+  // tiles are few enough (sm90_plan.cc). 0: all problems.
+  double tile_time = 0;
   const char* reason;
 };
 
 std::span<const Sm90TuningRow> sm90_tuning_rows();
 
-// The first row that takes a problem, or nullptr when none holds its head dimensions.
-const Sm90TuningRow* find_sm90_tuning(int64_t head_dim, int64_t head_dim_v, bool masked,
-                                      int64_t seqlen_k, bool softcap);
+// Whether a row is for such problems, however many tiles they have.
+bool takes(const Sm90TuningRow& row, const Sm90TuningQuery& query);
+
+// The first such row behind `row`, or of all; nullptr: none holds the head dimensions.
+const Sm90TuningRow* find_sm90_tuning(const Sm90TuningQuery& query,
+                                      const Sm90TuningRow* row = nullptr);
 
 sm90::FwdTraits traits_of(const Sm90TuningRow& row, Element element, bool softcap);
 

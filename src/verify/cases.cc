@@ -294,6 +294,42 @@ Case make_uncut_case(int64_t index, uint64_t seed) {
   return c;
 }
 
+// Prompts in the tiles that Hopper takes for many of them: num_splits 1 asks for those, however few
+// there are. Queries nearly fill the tiles; keys are few, or windows are narrow, or keys are many.
+Case make_prompt(int64_t index, uint64_t seed) {
+  static constexpr auto kDims = std::to_array<int64_t>({64, 96, 128, 128});
+  Random random(seed ^ (static_cast<uint64_t>(index) * 0x9e3779b97f4a7c15u) ^ 0xd3);
+  Case c;
+  ProblemDesc& d = c.desc;
+  const auto family = static_cast<size_t>(index % 4);
+  const bool has_many_keys = family == 3;
+  d.dtype = index / 4 % 2 == 0 ? DType::kBF16 : DType::kF16;
+  d.head_dim = kDims[family] - 8 * random.between(0, 3);
+  d.head_dim_v = random.chance(70) ? d.head_dim : 8 * random.between(1, d.head_dim / 8);
+  d.seqlen_q = (family == 0 ? 256 : 192) * random.between(1, 2) - random.between(0, 40);
+  d.seqlen_k = has_many_keys ? random.between(8192, 9000) : random.between(1, 1500);
+  d.heads_kv = has_many_keys ? 1 : random.between(1, 2);
+  d.heads_q = d.heads_kv * random.between(1, 2);
+  d.batch = has_many_keys ? 1 : random.between(1, 3);
+  d.num_splits = 1;
+  d.causal = has_many_keys || random.chance(50);
+  if (family == 1 || family == 2) d.window = {random.between(0, 400), random.between(0, 100)};
+  if (!has_many_keys && random.chance(30)) {
+    choose_pages(c, random);
+  } else if (!has_many_keys && random.chance(30)) {
+    choose_packing(c, random);
+  }
+  d.has_seqused_k |= random.chance(15);
+  if (d.has_seqused_k) c.seqused_k = choose_seqused(d.batch, d.seqlen_k, c.lengths_k, random);
+  choose_seqused_q(c, 15, random);
+  d.has_sink = random.chance(20);
+  c.wants_lse = random.chance(80);
+  c.amplitude = random.chance(70) ? 1.0f : 4.0f;
+  c.seed = random.bits();
+  if (random.chance(25)) d.out_dtype = DType::kF32;
+  return c;
+}
+
 // Cases as the others, of every layout, with k and v stored as bytes.
 Case make_quantised_case(int64_t index, uint64_t seed) {
   Case c = index % 4 == 0   ? make_case(index / 4, Kind::kEverywhere, seed + 1)
@@ -469,8 +505,10 @@ std::vector<Case> make_suite(Suite suite, uint64_t seed) {
   for (int64_t i = 0; i < uncut; ++i) cases.push_back(make_uncut_case(i, seed));
   const int64_t quantised = suite == Suite::kFull ? 200 : 16;
   for (int64_t i = 0; i < quantised; ++i) cases.push_back(make_quantised_case(i, seed));
-  const int64_t prompts = suite == Suite::kFull ? 60 : 4;
-  for (int64_t i = 0; i < prompts; ++i) cases.push_back(make_prompt_over_bytes(i, seed));
+  const int64_t of_bytes = suite == Suite::kFull ? 60 : 4;
+  for (int64_t i = 0; i < of_bytes; ++i) cases.push_back(make_prompt_over_bytes(i, seed));
+  const int64_t prompts = suite == Suite::kFull ? 400 : 8;
+  for (int64_t i = 0; i < prompts; ++i) cases.push_back(make_prompt(i, seed));
   const int64_t steps = suite == Suite::kFull ? 60 : 0;  // too many keys for a quick one
   for (int64_t i = 0; i < steps; ++i) cases.push_back(make_step(i, seed));
   for (int64_t i = 0; i < extra; ++i) {

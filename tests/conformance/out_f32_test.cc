@@ -89,5 +89,22 @@ TEST_F(OutF32, OfEveryHeadDimension) {
   }
 }
 
+// Warpgroups of Hopper that visit blocks of their own; elsewhere other tiles of these problems.
+TEST_F(OutF32, OfIndependentWarpgroups) {
+  for (const Backend& backend : tested_gpus()) {
+    int of_tiles = 0;
+    for (const int64_t head_dim : {64, 96, 128}) {
+      const Row row{"400 rows, a window", [&](Case& c) {
+                      c.desc.seqlen_q = c.desc.seqlen_k = 400;
+                      c.desc.head_dim = head_dim;
+                      c.desc.window = {150, 0};
+                      c.desc.num_splits = 1;
+                    }};
+      expect_what_is_rounded(with_sms(backend, 2), row, DType::kBF16, &of_tiles);
+    }
+    EXPECT_EQ(of_tiles, 3) << backend.name;
+  }
+}
+
 }  // namespace
 }  // namespace fa4::internal

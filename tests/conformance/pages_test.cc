@@ -218,6 +218,24 @@ TEST_F(Pages, OfEveryHeadDim) {
   }
 }
 
+// Warpgroups of Hopper that visit blocks of their own (num_splits 1 asks for such tiles, however
+// few they are), also under windows. Those that copy rows of 64 columns have tiles of half as many
+// rows.
+TEST_F(Pages, OfIndependentWarpgroups) {
+  for (const int64_t head_dim : {64, 96, 128}) {
+    for (const int64_t page_size : {3, 16}) {
+      SCOPED_TRACE(testing::Message() << head_dim << ", pages of " << page_size);
+      Case c = base_case(head_dim);
+      c.desc.batch = 2;
+      c.desc.seqlen_q = 400;
+      c.desc.num_splits = 1;
+      if (head_dim > 64) c.desc.window = {150, 0};
+      put_in_pages(c, page_size, {544, 301});
+      expect_bits_of_contiguous(c);
+    }
+  }
+}
+
 // From 2048 keys on tiles have other shapes; three consumer warpgroups on Hopper. Boxes of 8 rows
 // are found four blocks at a time.
 TEST_F(Pages, OfLongSequences) {

@@ -26,11 +26,70 @@ std::string refusal(const ProblemDesc& desc) {
 TEST(Sm90Tuning, EveryRowCanBeBuilt) {
   for (const Sm90TuningRow& row : sm90_tuning_rows()) {
     for (const bool softcap : {false, true}) {
+      if (softcap && !row.takes_softcap) continue;
       const sm90::FwdTraits t = traits_of(row, Element::kBF16, softcap);
       const char* reason = sm90::why_not(t);
       EXPECT_EQ(reason, nullptr) << "head_dim " << row.head_dim << ": " << reason;
     }
     EXPECT_STRNE(row.reason, "");
+  }
+}
+
+// A problem that `row` is for: many tiles, where it asks for that, else one.
+ProblemDesc problem_of(const Sm90TuningRow& row) {
+  const bool is_large = row.tile_time > 0;
+  ProblemDesc d = dense(row.head_dim, 256, row.masked);
+  d.head_dim_v = row.head_dim_v;
+  d.batch = is_large ? 64 : 1;
+  d.heads_q = d.heads_kv = is_large ? 16 : 1;
+  d.seqlen_q = is_large ? 2 * row.tile_m : row.tile_m;
+  d.seqlen_k = std::max<int64_t>(row.min_seqlen_k, std::min<int64_t>(row.max_keys, 256));
+  if (row.window) d.window = {100, 0};
+  return d;
+}
+
+TEST(Sm90Tuning, EveryRowTakesItsProblems) {
+  std::set<int> tiles;
+  for (const Sm90TuningRow& row : sm90_tuning_rows()) {
+    ProblemDesc d = problem_of(row);
+    // Other rows take fewer keys with the same tile.
+    if (row.tile_m == 256 && row.max_keys > 256) d.seqlen_k = row.max_keys;
+    sm90::FwdTraits traits = spec_of(d).traits;
+    traits.cluster = 1;
+    EXPECT_EQ(traits, traits_of(row, Element::kBF16, false)) << row.reason;
+    tiles.insert(traits.tile_m);
+  }
+  EXPECT_EQ(tiles, (std::set<int>{128, 192, 256}));
+}
+
+// Few tiles are better small, and tiles that nobody would fill; with num_splits 1 the tile does not
+// depend on the batch.
+TEST(Sm90Plan, LargeTilesTakeEnoughOfThem) {
+  const auto tile = [](int64_t batch, int64_t heads, int64_t seqlen, bool causal,
+                       int64_t num_splits = 0) {
+    ProblemDesc d = dense(64, seqlen, causal);
+    d.batch = batch;
+    d.heads_q = d.heads_kv = heads;
+    d.num_splits = num_splits;
+    return spec_of(d).traits.tile_m;
+  };
+  EXPECT_EQ(tile(128, 32, 256, false), 256);
+  EXPECT_EQ(tile(166, 32, 197, false), 256);
+  EXPECT_EQ(tile(256, 32, 128, false), 128) << "half of each tile would be empty";
+  EXPECT_EQ(tile(64, 32, 512, false), 256);
+  EXPECT_EQ(tile(96, 32, 384, false), 192);
+  EXPECT_EQ(tile(1, 32, 1024, false), 256) << "one round of 256 rows, two of 192";
+  EXPECT_EQ(tile(1, 16, 1024, false), 192);
+  EXPECT_EQ(tile(4, 32, 8192, false), 192);
+  EXPECT_EQ(tile(64, 32, 512, true), 256);
+  EXPECT_EQ(tile(256, 32, 128, true), 128);
+  EXPECT_EQ(tile(1, 32, 2048, true), 256);
+  EXPECT_EQ(tile(1, 32, 1024, true), 128) << "less than a tile an SM";
+  EXPECT_EQ(tile(8, 32, 4096, true), 256);
+  EXPECT_EQ(tile(4, 32, 8192, true), 192);
+  for (const int64_t batch : {1, 8, 1000}) {
+    EXPECT_EQ(tile(batch, 1, 512, true, 1), 256) << batch;
+    EXPECT_EQ(tile(batch, 1, 384, false, 1), 192) << batch;
   }
 }
 
@@ -82,7 +141,11 @@ TEST(Sm90Tuning, EveryHeadDimHasAKernelThatHoldsIt) {
     for (int64_t dv = 8; dv <= 256; dv += 8) {
       for (const bool masked : {false, true}) {
         for (const bool softcap : {false, true}) {
-          const Sm90TuningRow* row = find_sm90_tuning(d, dv, masked, 0, softcap);
+          const Sm90TuningRow* row =
+              find_sm90_tuning({.head_dim = d,
+                                .head_dim_v = dv,
+                                .mask = masked ? MaskKind::kCausal : MaskKind::kFull,
+                                .softcap = softcap});
           ASSERT_NE(row, nullptr) << d << " " << dv;
           EXPECT_GE(row->head_dim, d);
           EXPECT_GE(row->head_dim_v, dv);
@@ -92,9 +155,9 @@ TEST(Sm90Tuning, EveryHeadDimHasAKernelThatHoldsIt) {
       }
     }
   }
-  EXPECT_EQ(find_sm90_tuning(192, 128, false, 0, false)->head_dim_v, 128);
-  EXPECT_EQ(find_sm90_tuning(192, 136, false, 0, false)->head_dim_v, 192);
-  EXPECT_EQ(find_sm90_tuning(264, 8, false, 0, false), nullptr);
+  EXPECT_EQ(find_sm90_tuning({192, 128})->head_dim_v, 128);
+  EXPECT_EQ(find_sm90_tuning({192, 136})->head_dim_v, 192);
+  EXPECT_EQ(find_sm90_tuning({264, 8}), nullptr);
 }
 
 TEST(Sm90Traits, SharedMemoryRegionsFollowEachOther) {
@@ -127,6 +190,8 @@ TEST(Sm90Traits, SlotsOfQ) {
   EXPECT_EQ(late(192, 4), 2);
   EXPECT_EQ(late(192, 5), 1);
   EXPECT_EQ(late(192, 6), 0);
+  const sm90::FwdTraits four{.head_dim = 64, .head_dim_v = 64, .tile_m = 256, .tile_n = 64};
+  EXPECT_STREQ(sm90::why_not(four), "four warpgroups are independent");
   sm90::FwdTraits t{.tile_m = 128, .q_slots = 2};
   EXPECT_STREQ(sm90::why_not(t), "out lies in Q's slots: the next Q takes one more");
   t.q_slots = 7;
@@ -134,6 +199,17 @@ TEST(Sm90Traits, SlotsOfQ) {
   t = {.head_dim = 64, .head_dim_v = 64, .tile_m = 64, .tile_n = 64, .q_slots = 1, .parts = true};
   EXPECT_EQ(sm90::why_not(t), nullptr);
   EXPECT_FALSE(sm90::overlaps_tiles(t));
+}
+
+// Under a causal mask as many blocks for each warpgroup, over two tiles.
+TEST(Sm90Traits, SlicesGoToWarpgroupsInTurn) {
+  sm90::FwdTraits t{.head_dim = 64, .head_dim_v = 64, .tile_m = 256, .tile_n = 64};
+  EXPECT_EQ(sm90::slice_of(t, 1, 1), 1);
+  t.independent = true;
+  for (int warpgroup = 0; warpgroup < 4; ++warpgroup) {
+    EXPECT_EQ(sm90::slice_of(t, warpgroup, 0), warpgroup);
+    EXPECT_EQ(sm90::slice_of(t, warpgroup, 6) + sm90::slice_of(t, warpgroup, 7), 3);
+  }
 }
 
 TEST(Sm90Traits, EveryBarrierHasArriversAndWaiters) {
@@ -215,7 +291,7 @@ TEST(KernelSpec, PrintsAsItsOwnName) {
             "fa4::fwd_sm90<fa4::sm90::FwdTraits{.element=fa4::Element::kBF16, .head_dim=128, "
             ".head_dim_v=128, .tile_m=128, .tile_n=128, .q_slots=6, .kv_stages=2, "
             ".softcap=false, .pages=fa4::Pages::kNone, .parts=false, "
-            ".cluster=1, .out_f32=false, .bytes=false}>");
+            ".cluster=1, .out_f32=false, .bytes=false, .independent=false}>");
 }
 
 TEST(Sm90Plan, TilesThatSeeTheSameKeysShareTheirLoads) {
@@ -453,7 +529,7 @@ TEST(Sm90Plan, MaskedTilesGoLongestFirstAndByACounter) {
   EXPECT_TRUE(s.longest_first);
   EXPECT_EQ(s.source, TileSource::kCounter);
   EXPECT_EQ(s.grid, 132);
-  EXPECT_EQ(s.sections, 13) << "64 heads, five at a time: 320 tiles for 132 SMs";
+  EXPECT_EQ(s.sections, 10) << "64 heads, seven at a time: 301 tiles for 132 SMs";
   EXPECT_EQ(causal.workspace.bytes(), 256u);
   const ForwardPlan full = plan_forward(AttentionProblem::make(dense(128, 8192)), h200_spec());
   EXPECT_EQ(std::get<Sm90ForwardSpec>(full.main).schedule.source, TileSource::kStride);

@@ -23,6 +23,7 @@ class Consumer {
       : c(context),
         warpgroup(consumer_warpgroups(T) == 1 ? 0 : warpgroup),
         lane(threadIdx.x % kWarpgroupThreads),
+        slice(this->warpgroup),
         products(context),
         q{static_cast<uint32_t>(this->warpgroup)},
         q_out(q) {}
@@ -87,7 +88,7 @@ class Consumer {
   // Whether a thread keeps its rows' key bounds: with softcap three warpgroups lack the registers.
   static constexpr bool kKeepBounds = consumer_warpgroups(T) == 2 || !T.softcap;
 
-  __device__ int row(int r) const { return fragment_row(warpgroup, lane, r); }
+  __device__ int row(int r) const { return fragment_row(slice, lane, r); }
 
   // Where K and V are bytes: the descales of the tile's sequence and key head. The magnitude of K's
   // goes into the exponentials' scale, which is positive, its sign into the scores. With softcap
@@ -173,7 +174,13 @@ class Consumer {
   __device__ QTile fetch_tile() {
     const Pipeline tiles = c.pipeline(kTileFull);
     tiles.consumer_wait(slot);
-    const QTile t = c.tile(slot.stage());
+    QTile t = c.tile(slot.stage());
+    if constexpr (T.independent) {
+      const BlockRange own = c.blocks_of_slice(slot.stage(), slice_of(T, warpgroup, slot.count));
+      skipped += t.blocks.n_block_max - own.n_block_max;
+      skipped_behind = own.n_block_min - t.blocks.n_block_min;
+      t.blocks = own;
+    }
     __syncwarp();
     release(tiles, slot);
     return t;
@@ -223,7 +230,9 @@ class Consumer {
     fence_rows();
     const QTile next = fetch_tile();
     if (!has_tile && next.work.batch < 0) return false;
-    if constexpr (overlaps_tiles(T)) {
+    if constexpr (T.independent) {
+      switch_tiles_independently(next, has_tile);
+    } else if constexpr (overlaps_tiles(T)) {
       switch_tiles_overlapped(next, has_tile);
     } else {
       switch_tiles_in_turn(next, has_tile);
@@ -243,27 +252,56 @@ class Consumer {
     const int out_slot = q_slot;
     if constexpr (late_warpgroups(T) == 0) wait_first(next);
     ping_pong_wait<T>(warpgroup);
-    if (has_tile) products.issue_pv(rO, rP);
+    if (has_tile) products.issue_pv(rO, rP, v.stage());
     if constexpr (late_warpgroups(T) > 0) wait_first(next);  // under that product
-    products.issue_qk(rS);
+    products.issue_qk(rS, k.stage());
     ping_pong_arrive<T>(warpgroup);
     ptx::wgmma_wait_group<1>();
     ptx::fence_registers(rO);
     if (has_tile) end_tile(out_slot);
   }
 
+  // Independent warpgroups: 1. the tile's last P V, 2. the blocks behind it, of this tile and of
+  // the next one, that other warpgroups alone visit, 3. the next tile's first Q Kᵀ, 4. the
+  // epilogue, under it.
+  __device__ void switch_tiles_independently(const QTile& next, bool has_tile) {
+    const int out_slot = q_slot;
+    if (has_tile) products.issue_pv(rO, rP, v.stage());
+    ptx::wgmma_wait_group<0>();
+    ptx::fence_registers(rO);
+    release_v(has_tile);
+    skip_blocks();
+    wait_first(next);
+    products.issue_qk(rS, k.stage());
+    if (has_tile) store(out_slot);
+    slice = slice_of(T, warpgroup, slot.count - 1);
+  }
+
+  // Gives back the stages of K and V that are not for this warpgroup. Each when it is full, not
+  // before: an arrival would count for the block that lay there before.
+  __device__ void skip_blocks() {
+#pragma unroll 1
+    for (; skipped > 0; --skipped) {
+      c.pipeline(kKFull).consumer_wait(k);
+      release(c.pipeline(kKFull), k);
+      c.pipeline(kVFull).consumer_wait(v);
+      release(c.pipeline(kVFull), v);
+    }
+    skipped = skipped_behind;
+  }
+
   // One Q, of parts: 1. the tile's last P V, 2. its epilogue, 3. the next tile's Q, 4. its first
   // Q Kᵀ.
   __device__ void switch_tiles_in_turn(const QTile& next, bool has_tile) {
     if (has_tile) {
-      products.issue_pv(rO, rP);
+      products.issue_pv(rO, rP, v.stage());
       ptx::wgmma_wait_group<0>();
     }
     ptx::fence_registers(rO);
     if (has_tile) end_tile(q_slot);
     wait_first(next);
     ping_pong_wait<T>(warpgroup);
-    products.issue_qk(rS);
+    products.issue_qk(rS, k.stage());
     ping_pong_arrive<T>(warpgroup);
   }
 
@@ -285,12 +323,12 @@ class Consumer {
     if (kAwaitsV && !v_is_full) c.pipeline(kVFull).consumer_wait(v);
     fence_rows();
     ping_pong_wait<T>(warpgroup);
-    products.issue_qk(rS);
+    products.issue_qk(rS, k.stage());
     if (!kAwaitsV && !v_is_full) {
       c.pipeline(kVFull).consumer_wait(v);
       fence_rows();
     }
-    products.issue_pv(rO, rP);
+    products.issue_pv(rO, rP, v.stage());
     ping_pong_arrive<T>(warpgroup);
     look_ahead();
     ptx::wgmma_wait_group<1>();
@@ -430,7 +468,7 @@ class Consumer {
 
   // What `tile` saw of its part of the keys.
   __device__ void store_part() {
-    const Epilogue<T> epilogue{c, tile.work, warpgroup, lane};
+    const Epilogue<T> epilogue{c, tile.work, warpgroup, slice, lane};
     const int own = lane & 1;
     const typename Softmax::Total total = softmax.total(own, scale_log2());
     if constexpr (can_exchange_parts(T)) {
@@ -457,7 +495,7 @@ class Consumer {
 
   // Out and lse of `tile`, whose Q lay in `out_slot`.
   __device__ void store(int out_slot) {
-    const Epilogue<T> epilogue{c, tile.work, warpgroup, lane};
+    const Epilogue<T> epilogue{c, tile.work, warpgroup, slice, lane};
     // A quad has two rows: even lanes end the one, odd lanes the other, so that this stands once.
     const int own = lane & 1;
     const typename Softmax::Total total = softmax.total(own, scale_log2());
@@ -494,6 +532,7 @@ class Consumer {
   const FwdContext<T>& c;
   const int warpgroup;
   const int lane;  // in the warpgroup
+  int slice;       // which 64 of the tile's rows
   Products<T> products;
 
   PipelineState<kTileSlots> slot;
@@ -504,6 +543,8 @@ class Consumer {
   QTile tile{.work = {.batch = -1}};
   int n = -1;  // the block of S
   int q_slot = 0;
+  int skipped = 0;             // blocks of the rings before this warpgroup's next one
+  int skipped_behind = 0;      // behind its last one of the tile that begins
   uint32_t k_empty;            // reader_barrier() of block n's K
   bool masked = false;         // block n
   bool near = false;           // so far the tile's scores are small beside softcap

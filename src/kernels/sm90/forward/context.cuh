@@ -10,7 +10,7 @@
 namespace fa4::sm90 {
 
 // A tile travels from the scheduler to loaders and consumers.
-static_assert(sizeof(QTile) == kTileBytes);
+static_assert(sizeof(QTile) == kTileBytes && sizeof(BlockRange) == kRangeBytes);
 
 // Everything a role needs besides its tile.
 template <FwdTraits T>
@@ -46,7 +46,12 @@ struct FwdContext {
     return *reinterpret_cast<LengthRanks*>(smem + kSmem.ranks);
   }
   __device__ QTile& tile(int slot) const {
-    return *reinterpret_cast<QTile*>(smem + kSmem.tiles + slot * kTileBytes);
+    return *reinterpret_cast<QTile*>(smem + kSmem.tiles + slot * tile_bytes(T));
+  }
+  // Those that one slice of its rows visits, for independent warpgroups.
+  __device__ BlockRange& blocks_of_slice(int slot, int slice) const {
+    return *reinterpret_cast<BlockRange*>(smem + kSmem.tiles + slot * tile_bytes(T) + kTileBytes +
+                                          slice * kRangeBytes);
   }
 };
 

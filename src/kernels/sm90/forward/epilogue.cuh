@@ -20,7 +20,8 @@ struct Epilogue {
   const FwdContext<T>& c;
   const WorkTile& tile;
   int warpgroup;
-  int lane;  // in the warpgroup
+  int slice;  // which 64 of the tile's rows
+  int lane;   // in the warpgroup
 
   __device__ int packed_row(int row_in_tile) const {
     return packed_row_of(tile, T.tile_m, row_in_tile);
@@ -72,7 +73,7 @@ struct Epilogue {
     ptx::fence_proxy_async_shared();
     ptx::barrier_sync(kEpilogue + warpgroup, kWarpgroupThreads);
 
-    const int first_row = packed_row(kWarpgroupRows * warpgroup);
+    const int first_row = packed_row(kWarpgroupRows * slice);
     if (may_store_by_tma(p, tile, first_row, kWarpgroupRows)) {
       if (lane == 0) store_by_tma(rows, first_row);
     } else {
@@ -88,7 +89,7 @@ struct Epilogue {
     const OutputParams& output = c.params.output;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const Place to = place(fragment_row(warpgroup, lane, r));
+      const Place to = place(fragment_row(slice, lane, r));
       if (to.position >= tile.seqlen_q) continue;
       float* row = static_cast<float*>(output.data) + out_element(c.params, tile, to);
 #pragma unroll

@@ -10,16 +10,17 @@
 namespace fa4::sm90 {
 
 // Ping-pong: the consumer warpgroups issue their products one after the other, so that one
-// multiplies while another exponentiates. One alone has no turns to take.
+// multiplies while another exponentiates. One alone has no turns to take, and independent ones do
+// without.
 template <FwdTraits T>
 __device__ inline void ping_pong_wait(int warpgroup) {
-  if constexpr (consumer_warpgroups(T) == 1) return;
+  if constexpr (!takes_turns(T)) return;
   ptx::barrier_sync(kPingPong + warpgroup, 2 * kWarpgroupThreads);
 }
 template <FwdTraits T>
 __device__ inline void ping_pong_arrive(int warpgroup) {
   constexpr int kCount = consumer_warpgroups(T);
-  if constexpr (kCount == 1) return;
+  if constexpr (!takes_turns(T)) return;
   const int next = warpgroup + 1 == kCount ? 0 : warpgroup + 1;
   ptx::barrier_arrive(kPingPong + next, 2 * kWarpgroupThreads);
 }
@@ -64,34 +65,37 @@ class Products {
     q_lo = QDescriptor::k_major(c.smem_address(c.kSmem.q + slot * q_slot_bytes(T)));
   }
 
-  // S = Q Kᵀ. The next descriptor is computed at once: nothing stands between a wait and its
-  // product.
-  __device__ void issue_qk(Scores& rS) {
+  // S = Q Kᵀ, K in `stage`. The next descriptor is computed at once: nothing stands between a wait
+  // and its product. Independent warpgroups, which pass stages over and lack the registers for
+  // that, compute it here.
+  __device__ void issue_qk(Scores& rS, int stage) {
+    const uint32_t k_lo = T.independent ? k_descriptor_lo(stage) : k.lo;
     constexpr int kSteps = slab_columns(T.head_dim) / kMmaK;
     ptx::wgmma_fence();
 #pragma unroll
     for (int slab = 0; slab < num_slabs(T.head_dim); ++slab) {
       Wgmma::template run<kSteps>(
           rS, QDescriptor::descriptor_at(q_lo, slab * kWarpgroupRows * QDescriptor::kRowBytes),
-          KDescriptor::descriptor_at(k.lo, slab * kKLayout.slab_bytes), slab > 0);
+          KDescriptor::descriptor_at(k_lo, slab * kKLayout.slab_bytes), slab > 0);
     }
     ptx::wgmma_commit_group();
     k.next();
   }
 
-  // O += P V
-  __device__ void issue_pv(Outputs& rO, const Probabilities& rP) {
+  // O += P V, V in `stage`; likewise.
+  __device__ void issue_pv(Outputs& rO, const Probabilities& rP, int stage) {
+    const uint32_t v_lo = T.independent ? v_descriptor_lo(stage) : v.lo;
     constexpr int kStepBytes = kMmaK / kGroupRows * kVLayout.group_bytes;
     constexpr int kSteps = T.tile_n / kMmaK;
     ptx::wgmma_fence();
 #pragma unroll
     for (int i = 0; i + 2 <= kSteps; i += 2) {
       WgmmaPv::template run<2, kStepBytes>(rO, rP + i,
-                                           VDescriptor::descriptor_at(v.lo, i * kStepBytes));
+                                           VDescriptor::descriptor_at(v_lo, i * kStepBytes));
     }
     if constexpr (kSteps % 2 == 1) {
       WgmmaPv::template run<1, kStepBytes>(
-          rO, rP + kSteps - 1, VDescriptor::descriptor_at(v.lo, (kSteps - 1) * kStepBytes));
+          rO, rP + kSteps - 1, VDescriptor::descriptor_at(v_lo, (kSteps - 1) * kStepBytes));
     }
     ptx::wgmma_commit_group();
     v.next();

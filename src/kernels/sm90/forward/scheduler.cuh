@@ -52,12 +52,36 @@ class Scheduler {
     most_blocks = max(most_blocks, tile.blocks.n_block_max - tile.blocks.n_block_min);
     const Pipeline ring = c.pipeline(kTileFull);
     ring.producer_acquire(slot);
+    if constexpr (T.independent) hand_out_slices(tile);
     if (ptx::elect_sync()) {
       c.tile(slot.stage()) = tile;
       ptx::mbarrier_arrive(ring.full_barrier(slot.stage()));
     }
     __syncwarp();
     slot.advance();
+  }
+
+  // The blocks of each 64 rows: a lane for each.
+  __device__ void hand_out_slices(const QTile& tile) {
+    const int slice = threadIdx.x % 32;
+    if (slice < consumer_warpgroups(T)) {
+      c.blocks_of_slice(slot.stage(), slice) = blocks_of_slice(tile, slice);
+    }
+    __syncwarp();
+  }
+  // Those of the tile's blocks that the slice's rows see, and at least one of them: the consumers'
+  // loop has no case for none. Of a tile without keys the one that the loaders pretend.
+  __device__ BlockRange blocks_of_slice(const QTile& tile, int slice) const {
+    if (!tile.sees_keys()) return tile.blocks;
+    const int first = packed_row_of(tile.work, T.tile_m, kWarpgroupRows * slice);
+    BlockRange own = block_range_of_rows(c.params.heads, c.params.mask, tile.work, first,
+                                         kWarpgroupRows, T.tile_n);
+    const bool has_rows = first < tile.work.seqlen_q << c.params.heads.group_log2;
+    const int least = tile.blocks.n_block_min, most = tile.blocks.n_block_max;
+    own.n_block_min = min(max(own.n_block_min, least), most - 1);
+    own.n_block_max = has_rows ? min(own.n_block_max, most) : 0;
+    own.n_block_max = max(own.n_block_max, own.n_block_min + 1);
+    return own;
   }
 
   // A tile that sees no keys still has its Q, whose place out takes.
@@ -68,7 +92,7 @@ class Scheduler {
     for (int warpgroup = 0; warpgroup < consumer_warpgroups(T); ++warpgroup) {
       const ptx::SmemAddr barrier = ring.full_barrier(q.stage());
       const ptx::SmemAddr to = c.smem_address(c.kSmem.q + q.stage() * q_slot_bytes(T));
-      const QBox box = q_box(work, warpgroup);
+      const QBox box = q_box(work, slice_of(T, warpgroup, slot.count - 1));
       ring.producer_acquire(q);
       if (ptx::elect_sync()) {
         ptx::mbarrier_arrive_expect_tx(barrier, q_slot_bytes(T));

@@ -39,6 +39,9 @@ struct FwdTraits {
   bool out_f32 = false;
   // K and V are bytes (e4m3), of which loader warps make f16 for the products.
   bool bytes = false;
+  // Each consumer warpgroup visits only the blocks that its own 64 rows see, and takes no turns at
+  // the tensor cores. Else all visit the blocks that the tile sees, one behind the other.
+  bool independent = false;
 
   constexpr bool operator==(const FwdTraits&) const = default;
 };
@@ -49,6 +52,15 @@ inline constexpr int kMostRawPlaces = 4;   // of blocks of bytes
 inline constexpr int kTileSlots = 2;       // work tiles between the scheduler and its readers
 
 constexpr int consumer_warpgroups(const FwdTraits& t) { return t.tile_m / kWarpgroupRows; }
+constexpr bool takes_turns(const FwdTraits& t) {
+  return consumer_warpgroups(t) > 1 && !t.independent;
+}
+// Which 64 rows of a CTA's n-th tile are a warpgroup's. Under a causal mask a tile's last rows see
+// more keys than its first ones: independent warpgroups have the first and the last ones in turn,
+// so that all have as much to do.
+constexpr int slice_of(const FwdTraits& t, int warpgroup, uint32_t n) {
+  return t.independent && n % 2 == 1 ? consumer_warpgroups(t) - 1 - warpgroup : warpgroup;
+}
 // Whether a tile's first product is issued together with the last one of the tile before.
 constexpr bool overlaps_tiles(const FwdTraits& t) { return t.q_slots > consumer_warpgroups(t); }
 // How many warpgroups, the last ones, get their next rows of Q only when out has left the slot.
@@ -72,6 +84,7 @@ struct RegisterSplit {
 constexpr RegisterSplit register_split(const FwdTraits& t) {
   if (consumer_warpgroups(t) == 1) return {256, 256};
   if (consumer_warpgroups(t) == 3) return {32, 160};
+  if (consumer_warpgroups(t) == 4) return {32, 112};
   // Who copies rows holds the addresses of several, who converts bytes several pieces.
   return t.pages == Pages::kRows || t.bytes ? RegisterSplit{56, 224} : RegisterSplit{40, 232};
 }
@@ -82,7 +95,7 @@ struct SmemLayout {
   int k;         // [stage][slab][tile_n rows]; Pages::kGroups: [stage][tile_n / 8][slab][8 rows]
   int v;         // likewise
   int raw;       // [raw_places][slab][tile_n rows] of K's or V's bytes
-  int tiles;     // QTile[kTileSlots]
+  int tiles;     // QTile[kTileSlots]; independent: each with a BlockRange for every slice
   int barriers;  // uint64_t[barriers().count()]
   int ranks;     // LengthRanks, of few rows
   int inbox;     // of a cluster's parts: sums, then statistics (exchange_parts.cuh)
@@ -176,6 +189,10 @@ constexpr BarrierTable<kNumBarrierKinds> barriers(const FwdTraits& t) {
 }
 
 inline constexpr int kTileBytes = 48;
+inline constexpr int kRangeBytes = 16;  // a BlockRange
+constexpr int tile_bytes(const FwdTraits& t) {
+  return kTileBytes + (t.independent ? consumer_warpgroups(t) * kRangeBytes : 0);
+}
 
 // A row and part of an inbox: sums and 16 bytes of statistics. A cluster's CTAs share the tile's
 // rows, and each row has as many parts as there are CTAs.
@@ -188,7 +205,7 @@ constexpr SmemLayout smem_layout(const FwdTraits& t, int inbox_bytes = 0) {
   s.v = s.k + t.kv_stages * k_stage_bytes(t);
   s.raw = s.v + t.kv_stages * v_stage_bytes(t);
   s.tiles = s.raw + raw_places(t) * raw_bytes(t);
-  s.barriers = s.tiles + kTileSlots * kTileBytes;
+  s.barriers = s.tiles + kTileSlots * tile_bytes(t);
   s.ranks = (s.barriers + barriers(t).count() * 8 + 15) / 16 * 16;
   s.inbox = s.ranks + (reads_keys_once(t) ? static_cast<int>(sizeof(LengthRanks)) : 0);
   s.total = s.inbox + inbox_bytes + 1024;
@@ -238,8 +255,11 @@ constexpr bool converts_rows_of(int head_dim) { return head_dim == 64 || head_di
 
 // nullptr, or what is wrong with a variant. Every tuning row is checked with it.
 constexpr const char* why_not(const FwdTraits& t) {
-  if (t.tile_m != 64 && t.tile_m != 128 && t.tile_m != 192)
-    return "tile_m is 64, 128 or 192: a consumer warpgroup for each 64 rows";
+  if (t.tile_m != 64 && t.tile_m != 128 && t.tile_m != 192 && t.tile_m != 256)
+    return "tile_m is 64, 128, 192 or 256: a consumer warpgroup for each 64 rows";
+  if (t.tile_m == 256 && !t.independent) return "four warpgroups are independent";
+  if (t.independent && (t.cluster > 1 || reads_keys_once(t) || t.bytes))
+    return "independent warpgroups are two or more, of 16-bit keys that no other CTA shares";
   if (t.cluster != 1 && t.cluster != 2) return "a cluster has one or two CTAs";
   if (t.cluster > 1 && (t.parts || t.pages != Pages::kNone || t.tile_n % (8 * t.cluster) != 0))
     return "the CTAs of a cluster share whole tiles' contiguous keys, in groups of 8";
