@@ -32,31 +32,30 @@ Sm90TuningQuery query_of(const AttentionProblem& p) {
           .softcap = p.transforms_scores()};
 }
 
-// Whether the tiles of `row` take less time than those of `next`. Equal tiles come in rounds of one
-// an SM. Others fill the SMs in any case if there are a round and a half of them. num_splits 1
+// Whether the tiles of `row` take less time than those of `other`. Equal tiles come in rounds of
+// one an SM. Others fill the SMs in any case if there are a round and a half of them. num_splits 1
 // stands for bits that do not depend on the batch: then a sequence's tiles of one head decide.
 bool is_faster(const AttentionProblem& p, const DeviceSpec& device, const Sm90TuningRow& row,
-               const Sm90TuningRow& next) {
+               const Sm90TuningRow& other) {
   const bool by_sequence = p.num_splits == 1;
   const auto tiles = [&](const Sm90TuningRow& of) {
     return by_sequence ? ceil_div(p.seqlen_q, of.tile_m) : count_tiles(p, of.tile_m);
   };
   if (by_sequence || tiles_differ(p)) {
     const bool are_many = by_sequence || 2 * tiles(row) >= 3 * device.num_sms;
-    return are_many && tiles(row) * row.tile_time <= tiles(next);
+    return are_many && tiles(row) * row.tile_time <= tiles(other);
   }
   return ceil_div(tiles(row), device.num_sms) * row.tile_time <=
-         ceil_div(tiles(next), device.num_sms);
+         ceil_div(tiles(other), device.num_sms);
 }
 
 const Sm90TuningRow& row_of(const AttentionProblem& p, const DeviceSpec& device) {
   const Sm90TuningQuery query = query_of(p);
-  const Sm90TuningRow* row = find_sm90_tuning(query);
-  while (row->tile_time > 0) {
-    const Sm90TuningRow* next = find_sm90_tuning(query, row);
-    if (is_faster(p, device, *row, *next)) break;
-    row = next;
-  }
+  const auto next = [&](const Sm90TuningRow* row) { return find_sm90_tuning(query, row); };
+  const Sm90TuningRow* otherwise = next(nullptr);
+  while (otherwise->tile_time > 0) otherwise = next(otherwise);
+  const Sm90TuningRow* row = next(nullptr);
+  while (row != otherwise && !is_faster(p, device, *row, *otherwise)) row = next(row);
   return *row;
 }
 const Sm90BytesRow* bytes_row_of(const AttentionProblem& p) {

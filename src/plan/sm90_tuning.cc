@@ -12,13 +12,13 @@ constexpr std::array kRows = {
     Sm90TuningRow{
         .head_dim = 64, .head_dim_v = 64, .masked = false, .max_keys = 256,
         .tile_m = 256, .tile_n = 64, .q_slots = 12, .kv_stages = 4,
-        .independent = true, .takes_softcap = false, .tile_time = 1.68,
-        .reason = "four warpgroups hide each other's latencies: 1.19, 1.17 x 128 x 128 at 256, 197 keys"},
+        .independent = true, .takes_softcap = false, .tile_time = 1.62,
+        .reason = "four warpgroups hide each other's latencies: 1.25 x 128 x 128 at 256 keys"},
     Sm90TuningRow{
-        .head_dim = 64, .head_dim_v = 64, .masked = false, .max_keys = 1536,
+        .head_dim = 64, .head_dim_v = 64, .masked = false, .max_keys = 1279,
         .tile_m = 256, .tile_n = 64, .q_slots = 12, .kv_stages = 4,
-        .independent = true, .takes_softcap = false, .tile_time = 1.43,
-        .reason = "four warpgroups hide each other's latencies: 1.05, 1.02 x 192 x 128 at 512, 1024 keys"},
+        .independent = true, .takes_softcap = false, .tile_time = 1.36,
+        .reason = "four warpgroups hide each other's latencies: 1.12, 1.10 x 192 x 128 at 512, 1024 keys; 0.96 at 1536"},
     Sm90TuningRow{
         .head_dim = 64, .head_dim_v = 64, .masked = false, .min_seqlen_k = 257,
         .tile_m = 192, .tile_n = 128, .q_slots = 6, .cluster = 2,
@@ -31,12 +31,12 @@ constexpr std::array kRows = {
         .head_dim = 64, .head_dim_v = 64, .masked = true, .max_keys = 2047,
         .tile_m = 256, .tile_n = 64, .q_slots = 12, .kv_stages = 4,
         .independent = true, .takes_softcap = false, .tile_time = 1.5,
-        .reason = "64 rows visit blocks of their own: 1.24, 1.24, 1.14 x 128 x 128 at 256, 512, 1024; windows of 128, 1024 1.43, 1.18"},
+        .reason = "64 rows visit blocks of their own: 1.27, 1.24, 1.18 x 128 x 128 at 256, 512, 1024"},
     Sm90TuningRow{
-        .head_dim = 64, .head_dim_v = 64, .masked = true, .max_keys = 6143,
+        .head_dim = 64, .head_dim_v = 64, .masked = true, .min_seqlen_k = 2048, .max_keys = 12287,
         .tile_m = 256, .tile_n = 64, .q_slots = 12, .kv_stages = 4,
         .independent = true, .takes_softcap = false, .tile_time = 1.28,
-        .reason = "64 rows visit blocks of their own: 1.09, 1.04 x 192 x 128 at 2048, 4096"},
+        .reason = "64 rows visit blocks of their own: 1.15, 1.10, 1.02 x 192 x 128 at 2048, 4096, 8192, 0.97 beyond; windows of 128, 1024 1.42, 1.16"},
     Sm90TuningRow{
         .head_dim = 64, .head_dim_v = 64, .masked = true, .min_seqlen_k = 2048,
         .tile_m = 192, .tile_n = 128, .q_slots = 6,
@@ -54,9 +54,9 @@ constexpr std::array kRows = {
         .tile_m = 128, .tile_n = 128, .q_slots = 6,
         .reason = "third Q, and tiles that are full: 1.21, 1.17, 1.16, 1.01 x 192 x 96 at 256 .. 2048"},
     Sm90TuningRow{
-        .head_dim = 96, .head_dim_v = 96, .masked = true, .window = true, .max_keys = 1536,
+        .head_dim = 96, .head_dim_v = 96, .masked = true, .window = true, .min_seqlen_k = 3072, .max_keys = 1536,
         .tile_m = 192, .tile_n = 64, .q_slots = 6, .kv_stages = 3,
-        .independent = true, .takes_softcap = false, .tile_time = 1.4,
+        .independent = true, .takes_softcap = false,
         .reason = "64 rows visit blocks of their own: 1.30, 1.06 x 192 x 96 under windows of 128, 1024"},
     Sm90TuningRow{
         .head_dim = 96, .head_dim_v = 96, .masked = true, .min_seqlen_k = 3072,
@@ -83,7 +83,7 @@ constexpr std::array kRows = {
         .head_dim = 128, .head_dim_v = 128, .masked = true, .min_seqlen_k = 8192,
         .tile_m = 192, .tile_n = 80, .q_slots = 6,
         .independent = true, .takes_softcap = false, .tile_time = 1.48,
-        .reason = "64 rows visit blocks of their own: 1.02, 1.01, 1.03 x 128 x 128 at 8192, 16384, 32768"},
+        .reason = "64 rows visit blocks of their own: 1.03, 1.01, 1.02 x 128 x 128 at 8192, 16384, 32768; sustained 1.03, 1.05, 1.05"},
     Sm90TuningRow{
         .head_dim = 128, .head_dim_v = 128, .masked = true,
         .tile_m = 128, .tile_n = 128, .q_slots = 6,

@@ -35,8 +35,8 @@ struct Sm90TuningRow {
   int cluster = 1;
   bool independent = false;   // sm90::FwdTraits; without softcap
   bool takes_softcap = true;  // and scales below 0; else a later row does
-  // The time of a tile in tiles of the row that would be next: the row takes only problems whose
-  // tiles are few enough (sm90_plan.cc). 0: all problems.
+  // The time of a tile, in tiles of the next row that has none: only problems whose tiles are few
+  // enough beside that row's are taken (sm90_plan.cc). 0: all are.
   double tile_time = 0;
   const char* reason;
 };

@@ -307,7 +307,9 @@ Case make_prompt(int64_t index, uint64_t seed) {
   d.head_dim = kDims[family] - 8 * random.between(0, 3);
   d.head_dim_v = random.chance(70) ? d.head_dim : 8 * random.between(1, d.head_dim / 8);
   d.seqlen_q = (family == 0 ? 256 : 192) * random.between(1, 2) - random.between(0, 40);
-  d.seqlen_k = has_many_keys ? random.between(8192, 9000) : random.between(1, 1500);
+  d.seqlen_k = has_many_keys ? random.between(8192, 9000)
+               : family == 1 ? random.between(3072, 4000)
+                             : random.between(1, 1500);
   d.heads_kv = has_many_keys ? 1 : random.between(1, 2);
   d.heads_q = d.heads_kv * random.between(1, 2);
   d.batch = has_many_keys ? 1 : random.between(1, 3);

@@ -86,11 +86,30 @@ TEST(Sm90Plan, LargeTilesTakeEnoughOfThem) {
   EXPECT_EQ(tile(1, 32, 2048, true), 256);
   EXPECT_EQ(tile(1, 32, 1024, true), 128) << "less than a tile an SM";
   EXPECT_EQ(tile(8, 32, 4096, true), 256);
-  EXPECT_EQ(tile(4, 32, 8192, true), 192);
+  EXPECT_EQ(tile(4, 32, 8192, true), 256);
+  EXPECT_EQ(tile(2, 32, 16384, true), 192);
   for (const int64_t batch : {1, 8, 1000}) {
     EXPECT_EQ(tile(batch, 1, 512, true, 1), 256) << batch;
     EXPECT_EQ(tile(batch, 1, 384, false, 1), 192) << batch;
   }
+}
+
+// However long the sequences are, queries that see few keys take the row of such windows.
+TEST(Sm90Plan, WindowsTakeTheRowOfTheirWidth) {
+  const auto tile = [](int64_t head_dim, int64_t heads, int64_t left) {
+    ProblemDesc d = dense(head_dim, 16384, true);
+    d.batch = 2;
+    d.heads_q = d.heads_kv = heads;
+    d.window = {left, 0};
+    const sm90::FwdTraits t = spec_of(d).traits;
+    return std::pair(t.tile_m, t.tile_n);
+  };
+  EXPECT_EQ(tile(64, 32, 1024), std::pair(256, 64));
+  EXPECT_EQ(tile(64, 32, 16000), std::pair(192, 128));
+  EXPECT_EQ(tile(96, 20, 128), std::pair(192, 64));
+  EXPECT_EQ(tile(96, 20, 4096), std::pair(192, 96));
+  EXPECT_EQ(tile(128, 16, 1024), std::pair(192, 64));
+  EXPECT_EQ(tile(128, 16, 8192), std::pair(192, 80));
 }
 
 TEST(Sm90Plan, TablesOfEveryKind) {
