@@ -63,13 +63,14 @@ __device__ inline void mul_rn_ftz(float& a0, float& a1, Float2 b) {
       : "l"(b.bits));
 }
 
-// (d0, d1) become p d, likewise.
-__device__ inline void mul_rn_ftz(float& d0, float& d1, float p0, float p1) {
+// mul.rn.f32x2 d, p, d;  (d0, d1) become p d, likewise, subnormal ones too
+// PTX ISA, "mul", sm_100
+__device__ inline void mul_rn(float& d0, float& d1, float p0, float p1) {
   asm("{\n\t"
       ".reg .b64 d, p;\n\t"
       "mov.b64 d, {%0, %1};\n\t"
       "mov.b64 p, {%2, %3};\n\t"
-      "mul.rn.ftz.f32x2 d, p, d;\n\t"
+      "mul.rn.f32x2 d, p, d;\n\t"
       "mov.b64 {%0, %1}, d;\n\t"
       "}"
       : "+f"(d0), "+f"(d1)

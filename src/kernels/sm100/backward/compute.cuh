@@ -135,7 +135,7 @@ class Compute {
   __device__ int scores_barrier() const { return 1 + (lanes >> 21); }
 
   // dS = P dP, off which delta was taken, to tensor memory and to shared memory. dP of a key that
-  // is not there may be NaN.
+  // is not there may be NaN. Subnormal products count: dP may be as small as values are.
   __device__ void score_gradients(const Block& rP, int first_row, bool is_masked) {
     const ptx::TmemAddr from = tmem(c.kTmem.dp + warpgroup * kColumns);
     const ptx::TmemAddr to = tmem(c.kTmem.ds + warpgroup * kColumns);
@@ -147,7 +147,7 @@ class Compute {
       ptx::tcgen05_ld_and_wait_32x32b(r, from + i * kChunk);
 #pragma unroll
       for (int j = 0; j < kChunk; j += 2) {
-        ptx::mul_rn_ftz(r[j], r[j + 1], rP[i][j], rP[i][j + 1]);
+        ptx::mul_rn(r[j], r[j + 1], rP[i][j], rP[i][j + 1]);
       }
       if (is_masked) mask(r, first_row + i * kChunk);
       uint32_t packed[kChunk / 2];
