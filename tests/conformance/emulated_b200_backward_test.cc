@@ -88,6 +88,20 @@ TEST_F(EmulatedB200Backward, Softcap) {
   }
 }
 
+// dS is then below the least normal float in part: to flush it would be many times the bound.
+TEST_F(EmulatedB200Backward, SmallGradientsKeepTheirBits) {
+  for (const int64_t keys : {100, 300}) {  // one CTA, pairs
+    const Case c = small_case(33, keys, 64);
+    const BackwardCase given(c, [&](const BackwardArgs& args) {
+      auto* const dout = static_cast<uint16_t*>(const_cast<void*>(args.dout));
+      for (int i = 0; i < 33 * 64; ++i) {
+        store_from_float(DType::kBF16, dout, i, 0x1p-120f * load_as_float(DType::kBF16, dout, i));
+      }
+    });
+    expect_gradients(given);
+  }
+}
+
 TEST_F(EmulatedB200Backward, HeadDimsRoundUp) {
   expect_head_dims_round_up({{8, 8}, {72, 40}, {40, 72}, {104, 128}, {128, 64}, {120, 120}});
 }
