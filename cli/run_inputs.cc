@@ -290,6 +290,7 @@ void RunInputs::set_descales(const RunFiles& files, const RunOptions& options, P
   d.has_descales = true;  // so that a block is checked where no file has descales of it
   const AttentionProblem p = make_problem(d);
   d.has_descales = files.k_descale.has_value() || files.v_descale.has_value();
+  if (!d.has_descales) d.descale_block = 0;
   const TensorExtent extent = descale_extent(p);
   const Shape whole = p.has_page_descales() ? Shape{extent.rows, extent.heads}
                       : d.descale_block > 0 ? Shape{extent.outer, extent.heads, extent.rows}

@@ -260,7 +260,7 @@ typedef struct fa4_problem {
   /* Keys that share a descale: 0: all of a sequence and head, or 128: key j has that of block
    * j / 128, prefix_len's keys counting first; paged: page_size, when every page has one, which
    * goes with the page wherever it lies in a sequence, and is found by the page's number. Where
-   * page_size is 128, 128 means one a page. */
+   * page_size is 128, 128 means one a page. 0 where has_descales is 0. */
   int32_t descale_block;
   /* In elements: batch, block (one a page: page), head. They are taken as they are: a stride of 0
    * is the same number for all, three of them one number for the tensor. One a page: batch is

@@ -102,10 +102,12 @@ void check_layouts(AttentionProblem& p) {
   check_span("page_table", page_table_extent(p), p.page_table, 4);
 }
 
-// What no descale uses is set to 0.
+// Strides that no descale uses are set to 0.
 void check_descales(AttentionProblem& p) {
   if (!p.has_descales) {
-    p.descale_block = 0;
+    if (p.descale_block != 0) {
+      refuse("descale_block {}; accepted: 0, as has_descales is 0", p.descale_block);
+    }
     p.k_descale = p.v_descale = {};
     return;
   }

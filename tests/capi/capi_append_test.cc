@@ -321,6 +321,8 @@ TEST(Append, RefusesWhatItCannotTake) {
                  [](Fixture& f) { f.problem.k_strides[0] = 1; });
   expect_refusal(false, "layout_kv packed; accepted for a cache: dense, paged",
                  [](Fixture& f) { f.problem.layout_kv = FA4_PACKED; });
+  expect_refusal(true, "descale_block 4; accepted: 0, as has_descales is 0",
+                 [](Fixture& f) { f.problem.descale_block = 4; });
   expect_refusal(true, "stream 0x", [](Fixture& f) { f.args.stream = &f; });
 }
 

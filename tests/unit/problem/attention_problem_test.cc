@@ -225,6 +225,17 @@ TEST(AttentionProblem, RefusesBadDescales) {
               d.descale_block = 4;
             }),
             "descale_block 4; accepted: 0 (one a sequence and head), 128 (keys)");
+  EXPECT_EQ(error([](ProblemDesc& d) {
+              d.has_descales = false;
+              d.descale_block = 128;
+            }),
+            "descale_block 128; accepted: 0, as has_descales is 0");
+  EXPECT_EQ(error([](ProblemDesc& d) {
+              d.has_descales = false;
+              d.kv_dtype = {};
+              d.descale_block = -1;
+            }),
+            "descale_block -1; accepted: 0, as has_descales is 0");
   EXPECT_EQ(error([](ProblemDesc& d) { d.dtype = DType::kE4M3; }),
             "dtype 4; accepted: 1 (f32), 2 (f16), 3 (bf16)");
 }
@@ -232,10 +243,8 @@ TEST(AttentionProblem, RefusesBadDescales) {
 TEST(AttentionProblem, WithoutDescalesTheirStridesDoNotMatter) {
   ProblemDesc desc = paged();
   desc.kv_dtype = DType::kE4M3;
-  desc.descale_block = 77;
   desc.k_descale = {1, 2, 3};
   const AttentionProblem p = AttentionProblem::make(desc);
-  EXPECT_EQ(p.descale_block, 0);
   EXPECT_EQ(p.k_descale, Strides{});
 }
 
