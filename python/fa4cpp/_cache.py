@@ -14,15 +14,20 @@ from ._options import number
 from ._problem import DENSE, PACKED, PAGED, Options, Tensor, descale_strides, described, problem_bytes
 
 
-def check_fit(lengths, rows, k_cache, page_table):
-    """Raises where `rows` new keys do not fit behind `lengths`, numbers of the host."""
+def room_of(k_cache, page_table, batch):
+    """How many keys a sequence's rows, or the pages that it has in the table, have room for."""
     if isinstance(page_table, (list, tuple)):
         page_table = _arrays.int32_indices("page_table", page_table)
     elif page_table is not None:
         page_table = _arrays.shaped("page_table", page_table)
     if page_table is not None and len(page_table.shape) != 2:
-        raise InvalidArgumentError(f"page_table has shape {tuple(page_table.shape)}; accepted: ({len(lengths)}, pages_per_seq)")
-    capacity = k_cache.shape[1] * (1 if page_table is None else page_table.shape[1])
+        raise InvalidArgumentError(f"page_table has shape {tuple(page_table.shape)}; accepted: ({batch}, pages_per_seq)")
+    return k_cache.shape[1] * (1 if page_table is None else page_table.shape[1])
+
+
+def check_fit(lengths, rows, k_cache, page_table):
+    """Raises where `rows` new keys do not fit behind `lengths`, numbers of the host."""
+    capacity = room_of(k_cache, page_table, len(lengths))
     if rows > capacity and len(lengths):
         raise InvalidArgumentError(f"k has {rows} new keys a sequence; accepted: 0 to {capacity}, the cache's room")
     for b, length in enumerate(lengths):

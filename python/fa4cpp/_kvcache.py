@@ -27,7 +27,8 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, *, cache_seqlen
         Written into the cache behind each sequence's keys first, as `append` does, and seen; (total_new, heads_kv, ...) with
         cu_seqlens_k_new.
     cache_seqlens : int or array (batch,), optional
-        How many keys of each sequence the cache holds, without the new ones; all by default.
+        How many keys of each sequence the cache holds, without the new ones. By default all that it has room for (with page_table all
+        that lie on a sequence's pages, and the prefix); new keys, which go behind them, need it.
     page_table : array (batch, pages_per_seq), optional
     cache_batch_idx : array (batch,), optional
         Which row of k_cache and v_cache, or of page_table, is each sequence's. Where sequences share one and new keys meet in it, what
@@ -79,8 +80,8 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, *, cache_seqlen
             raise InvalidArgumentError(f"q has shape {tuple(q.shape)}; accepted: ({rows}, heads_q, head_dim)")
         if type(prefix_len) is not int:
             prefix_len = _options.whole("prefix_len", 0 if prefix_len is None else prefix_len)
-        if cache_seqlens is None and (page_table is not None or k is not None or cu_seqlens_q is not None):
-            raise InvalidArgumentError("cache_seqlens None beside new keys, page_table or cu_seqlens_q; accepted: how many keys each sequence has")
+        if cache_seqlens is None and k is not None:
+            raise InvalidArgumentError("cache_seqlens None beside new keys; accepted: how many keys each sequence has")
         if k is not None and prefix_len:
             raise NotSupportedError(f"prefix_len {prefix_len} beside new keys is not in this version; accepted: 0, or a cache that holds them")
         if (k is None) != (v is None):
@@ -94,9 +95,9 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, *, cache_seqlen
         if cache_batch_idx is not None:
             if _options.whole("descale_block", descale_block):  # numbers of blocks and of pages would be one thing
                 raise NotSupportedError(f"descale_block {descale_block} beside cache_batch_idx is not in this version; accepted: 0")
-            if cache_seqlens is None:
-                cache_seqlens = k_cache.shape[1]
             page_table = _rows_of(cache_batch_idx, page_table, k_cache, batch)
+        if cache_seqlens is None and (page_table is not None or cu_seqlens_q is not None):
+            cache_seqlens = prefix_len + _cache.room_of(k_cache, page_table, batch)
         used = _host_lengths("cache_seqlens", cache_seqlens, batch)
         if turns and k is None:
             raise InvalidArgumentError("rotary_cos without new keys; accepted: beside k and v")

@@ -204,6 +204,37 @@ class BatchIndices(Caches):
                                                  cache_batch_idx=of(numpy.array(self.rows)), causal=True)
             self.assertLess(abs(array_of(out) - self.wanted()).max(), 3e-6)
 
+    def test_all_that_the_pages_hold(self):
+        table = numpy.random.default_rng(0).permutation(16).astype(numpy.int32).reshape(4, 4)
+        pages = [numpy.empty((16, 6, 2, 32), numpy.float32) for _ in "kv"]
+        for page, cache in zip(pages, self.caches):
+            page[table] = cache.reshape(4, 4, 6, 2, 32)
+        rows = list(self.rows)
+        wanted = reference(self.q, *(cache[rows] for cache in self.caches))[0]
+        behind_a_prefix = reference(self.q, *(numpy.concatenate([cache[[0, 0], :6], cache[rows]], 1) for cache in self.caches))[0]
+        for of in KINDS:
+            given = [of(self.q), *map(of, pages)]
+            for kind in (of, numpy.ndarray.tolist):
+                out = fa4cpp.flash_attn_with_kvcache(*given, page_table=kind(table[rows]))
+                self.assertLess(abs(array_of(out) - wanted).max(), 3e-6)
+            out = fa4cpp.flash_attn_with_kvcache(*given, page_table=of(table), cache_batch_idx=rows)
+            self.assertLess(abs(array_of(out) - wanted).max(), 3e-6)
+            packed = dict(cu_seqlens_q=of(numpy.array([0, 3, 6], numpy.int32)), max_seqlen_q=3)
+            for arrays, options in (((of(self.q.reshape(6, 4, 32)), *given[1:]), dict(page_table=of(table[rows]))),
+                                    ((of(self.q.reshape(6, 4, 32)), *(of(cache[rows]) for cache in self.caches)), {})):
+                out = fa4cpp.flash_attn_with_kvcache(*arrays, **packed, **options)
+                self.assertLess(abs(array_of(out).reshape(2, 3, 4, 32) - wanted).max(), 3e-6)
+            out = fa4cpp.flash_attn_with_kvcache(*given, page_table=of(table[rows]), prefix_len=6, prefix_pages=of(table[0, :1]))
+            self.assertLess(abs(array_of(out) - behind_a_prefix).max(), 3e-6)
+            with self.assertRaisesRegex(ValueError, r"^page_table has shape \(2,\); accepted: \(2, pages_per_seq\)"):
+                fa4cpp.flash_attn_with_kvcache(*given, page_table=of(table[0, :2]))
+            with self.assertRaisesRegex(ValueError, "^cache_seqlens None beside new keys; accepted: how many"):
+                fa4cpp.flash_attn_with_kvcache(*given, *map(of, self.new), page_table=of(table[rows]))
+        given = [tensor_of(array) for array in (self.q, *pages)]
+        table = torch.tensor(table[rows])
+        for out in (fa2.flash_attn_with_kvcache(*given, block_table=table), fa3.flash_attn_with_kvcache(*given, page_table=table)):
+            self.assertLess(abs(array_of(out) - wanted).max(), 3e-6)
+
     def test_flash_attentions_signatures(self):
         index = torch.tensor(self.rows, dtype=torch.int32)
         for call in (fa2.flash_attn_with_kvcache, fa3.flash_attn_with_kvcache):
