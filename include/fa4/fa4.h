@@ -243,7 +243,9 @@ typedef struct fa4_problem {
   int32_t sink_dtype; /* of sink: 0 or FA4_F32, FA4_F16, FA4_BF16; dsink is f32 */
   /* Keys of a part: a row's keys are cut at its multiples (of 128), and the parts' sums put
    * together in their order, so that the result's bits depend neither on the batch nor on its
-   * lengths. 0: num_splits holds. */
+   * lengths. On a CPU, and of bytes on a GPU, that holds among plans whose rows of a key head
+   * (seqlen_q times the query heads of a group, which a GPU rounds up to a power of two) are at
+   * most 16, and among the others: few rows have a kernel of their own. 0: num_splits holds. */
   int64_t split_keys;
   /* Paged: 0 or 1 when all heads share page_table, (batch, pages_per_seq); heads_kv when each key
    * head has its own, (batch, heads_kv, pages_per_seq). */
