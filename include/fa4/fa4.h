@@ -383,9 +383,10 @@ FA4_API fa4_status fa4_forward(fa4_device* device, const fa4_problem* problem,
  *   dq = scale dS k   dk = scale dS^T q   dv = P^T dout   dsink = -sum exp(sink - lse) D
  * dk and dv add up over the query heads of a key head, dsink over batch and rows. out and lse need
  * not be of these keys alone: a part of a distributed attention passes the whole's. A row whose lse
- * is -infinity sees nothing. Rows that see nothing and keys that nobody sees get 0; rows and keys
- * beyond seqused, and behind the last packed sequence, are left as they are. Outputs may overlap
- * neither inputs nor each other. */
+ * is -infinity sees nothing; on a GPU its q, dout and out must be finite all the same if the mask
+ * lets it see keys, as a weight of 0 times NaN is NaN. Rows that see nothing and keys that nobody
+ * sees get 0; rows and keys beyond seqused, and behind the last packed sequence, are left as they
+ * are. Outputs may overlap neither inputs nor each other. */
 typedef struct fa4_backward_args {
   uint32_t struct_size;
   int32_t has_totals; /* as in fa4_forward_args */
