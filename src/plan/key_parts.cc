@@ -322,8 +322,8 @@ Support query_key_parts(const AttentionProblem& p, const DeviceSpec& device) {
   if (are_countable(p, tile_rows, *cut_of(p, device))) return {};
   const bool packed = p.layout_q == Layout::kPacked;
   return {false, fmt::format("{} {} with batch {}, heads_q {}, seqlen_q {}{} and seqlen_k {}; "
-                             "accepted on a GPU: below 2^31 - 2^20 rows of a head, and as many "
-                             "parts of tiles of {} rows",
+                             "accepted on a GPU: below 2^31 - 2^20 rows of all heads (batch * "
+                             "seqlen_q * heads_q), and as many parts of tiles of {} rows",
                              p.split_keys > 0   ? "split_keys"
                              : p.num_splits > 1 ? "num_splits"
                                                 : "out_dtype f32, splits",

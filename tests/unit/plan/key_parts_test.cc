@@ -412,8 +412,8 @@ TEST(KeyParts, SumsOfAllRowsFitTheWorkspace) {
   d.split_keys = 1 << 14;
   EXPECT_EQ(refusal(d),
             "split_keys 16384 with batch 1, heads_q 65536, seqlen_q 1 (total_q 536870912) and "
-            "seqlen_k 268435456; accepted on a GPU: below 2^31 - 2^20 rows of a head, and as many "
-            "parts of tiles of 64 rows");
+            "seqlen_k 268435456; accepted on a GPU: below 2^31 - 2^20 rows of all heads (batch * "
+            "seqlen_q * heads_q), and as many parts of tiles of 64 rows");
   d.total_q = 64;
   EXPECT_EQ(refusal(d), "");
 }
@@ -426,7 +426,8 @@ TEST(KeyParts, IndicesStayBelow2To31) {
   EXPECT_EQ(
       refusal(d),
       "split_keys 128 with batch 8192, heads_q 64, seqlen_q 8 and seqlen_k 67108864; accepted "
-      "on a GPU: below 2^31 - 2^20 rows of a head, and as many parts of tiles of 64 rows");
+      "on a GPU: below 2^31 - 2^20 rows of all heads (batch * seqlen_q * heads_q), and as many "
+      "parts of tiles of 64 rows");
   d.split_keys = 4096;
   EXPECT_EQ(refusal(d), "");
   d = dense(64, 1 << 20);
