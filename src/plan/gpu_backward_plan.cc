@@ -35,10 +35,11 @@ Support query_gpu_backward_support(const AttentionProblem& p, int keys) {
   if (const Support common = query_gpu_support(p); !common.supported) return common;
   // Parts of groups are works of their own.
   if (query_ctas(p) + p.heads_q >= kMaxCtas || key_blocks(p, keys) >= kMaxCtas / (2 * p.group())) {
-    return no(
-        fmt::format("batch {} with heads_q {} and seqlen_q {}, heads_kv {} and seqlen_k {}; "
-                    "accepted on a GPU: below 2^31 - 2^20 blocks of 64 queries or 128 keys",
-                    p.batch, p.heads_q, p.seqlen_q, p.heads_kv, p.seqlen_k));
+    return no(fmt::format(
+        "batch {} with heads_q {} and seqlen_q {}, heads_kv {} and seqlen_k {}; "
+        "accepted on a GPU: below 2^31 - 2^20 blocks of {} queries of all heads, and as "
+        "many blocks of {} keys, each counted 2 * (heads_q / heads_kv) times",
+        p.batch, p.heads_q, p.seqlen_q, p.heads_kv, p.seqlen_k, kQueryRows, keys));
   }
   const std::string strides = check_strides_of_gradients(p);
   return strides.empty() ? Support{} : no(strides);

@@ -140,7 +140,8 @@ TEST(GroupParts, TooManyAreRefused) {
   EXPECT_FALSE(support.supported);
   EXPECT_EQ(support.reason,
             "batch 1024 with heads_q 65536 and seqlen_q 1, heads_kv 1 and seqlen_k 1048576; "
-            "accepted on a GPU: below 2^31 - 2^20 blocks of 64 queries or 128 keys");
+            "accepted on a GPU: below 2^31 - 2^20 blocks of 64 queries of all heads, and as many "
+            "blocks of 128 keys, each counted 2 * (heads_q / heads_kv) times");
   // 2^64 blocks of the longest keys, though packed ones are few.
   desc = desc_of({1 << 26, 1 << 29, 1 << 16, 1 << 16, true});
   desc.layout_q = desc.layout_kv = Layout::kPacked;
