@@ -48,17 +48,4 @@ __device__ inline void cp_async_mbarrier_arrive_noinc(SmemAddr barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier.value) : "memory");
 }
 
-// cp.async.commit_group;
-// PTX ISA, "cp.async.commit_group", sm_80
-__device__ inline void cp_async_commit_group() {
-  asm volatile("cp.async.commit_group;" ::: "memory");
-}
-
-// cp.async.wait_group N;  until all but this thread's latest N groups are written
-// PTX ISA, "cp.async.wait_group", sm_80
-template <int kPending>
-__device__ inline void cp_async_wait_group() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-}
-
 }  // namespace fa4::ptx

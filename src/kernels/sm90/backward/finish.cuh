@@ -15,7 +15,6 @@
 namespace fa4::sm90::bwd {
 
 // A reducing thread, when it has added the last of a work.
-template <BwdTraits T>
 __device__ inline void count_end(const BwdParams& p, const Work& work) {
   if (p.workspace.ended == nullptr) return;
   ptx::cp_async_bulk_wait_group<0>();

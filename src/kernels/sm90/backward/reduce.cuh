@@ -28,7 +28,7 @@ class Reducer {
         wait_for_zeros<T>(c.params, work);
         visit(work);
       }
-      if constexpr (T.finish_stages > 0) count_end<T>(c.params, work);
+      if constexpr (T.finish_stages > 0) count_end(c.params, work);
       works.release(true);
     }
   }
