@@ -1,11 +1,14 @@
 #include "attention/forward_params.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
 #include <numbers>
 
+#include "core/error.h"
 #include "plan/gpu_plan.h"
 
 namespace fa4::internal {
@@ -43,6 +46,15 @@ TileOrder order_of(TileSource source) {
     case TileSource::kCounter: break;  // a counter is asked in its place
   }
   return TileOrder::kStride;
+}
+
+// A CTA would write the ranks of more sequences past the end of those that it keeps.
+void check_ranked(const AttentionProblem& p, const GpuTiling& tiling) {
+  const int most = tiling.shape.most_ranked;
+  if (tiling.schedule.source != TileSource::kByLength || p.batch <= most) return;
+  throw Error(
+      ErrorCode::kInternal,
+      fmt::format("tiles of batch {} by length; accepted: up to {} sequences", p.batch, most));
 }
 
 ScheduleParams schedule_params(const TileSchedule& schedule) {
@@ -211,6 +223,7 @@ MaskParams mask_params(const MaskSpec& mask) {
 
 FwdParams forward_params(const AttentionProblem& problem, const GpuTiling& tiling,
                          const ForwardArgs& args) {
+  check_ranked(problem, tiling);
   return {.maps = {},
           .output = output_params(problem, args),
           .sequences = sequence_params(problem, args),

@@ -41,6 +41,17 @@ TEST(ForwardParams, ASideWithoutBoundReachesEveryKey) {
   EXPECT_EQ(full.mask.window_right, (1 << 30) - 1);
 }
 
+// No plan asks for it; the kernel would write past the ranks that it keeps.
+TEST(ForwardParams, MoreSequencesThanHaveRanksAreNotRanked) {
+  const AttentionProblem problem = AttentionProblem::make(desc_of(false));
+  GpuTiling tiling = *gpu_tiling(plan_forward(problem, h200_spec()));
+  tiling.schedule.source = TileSource::kByLength;
+  tiling.shape.most_ranked = static_cast<int>(problem.batch);
+  EXPECT_NO_THROW(forward_params(problem, tiling, {}));
+  tiling.shape.most_ranked -= 1;
+  EXPECT_THROW(forward_params(problem, tiling, {}), Error);
+}
+
 TEST(ForwardParams, ANegativeBoundIsOne) {
   ProblemDesc desc = desc_of(false);
   desc.window = {-1, -1, 2};
