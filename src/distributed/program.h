@@ -65,7 +65,7 @@ struct CopyStep {
   size_t width = 0, rows = 0;
 };
 
-// Of counts, which become bytes here.
+// Pitches and width are in bytes; only their type changes.
 inline CopyStep copy_step(Address from, int64_t from_pitch, Address to, int64_t to_pitch,
                           int64_t width, int64_t rows) {
   return {from,
