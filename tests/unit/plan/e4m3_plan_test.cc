@@ -41,6 +41,17 @@ TEST(E4m3Plan, EveryRowIsAVariantOfItsOwn) {
   }
 }
 
+// The kernel would take them for contiguous keys.
+TEST(E4m3Plan, PagesThatTheKernelDoesNotLoadAreRefused) {
+  for (const E4m3TuningRow& row : e4m3_tuning_rows()) {
+    mma::FwdTraits t = traits_of(row, Element::kBF16, false);
+    for (const Pages pages : {Pages::kGroups, Pages::kGathers}) {
+      t.pages = pages;
+      EXPECT_STREQ(mma::why_not(t), "keys are contiguous, or in pages by boxes or by rows");
+    }
+  }
+}
+
 TEST(E4m3Plan, BothGpusTakeEveryHeadDimension) {
   for (const DeviceSpec& device : emulated_specs()) {
     for (int64_t d = 16; d <= 256; d += 16) {

@@ -61,9 +61,10 @@ TEST(Sm100Backward, AVariantThatDoesNotFitIsNamed) {
   EXPECT_STREQ(bwd::why_not({.q_stages = 3}), "shared memory exceeds 227 KiB");
   EXPECT_STREQ(bwd::why_not({.apart = true}), "tensor memory exceeds 512 columns");
   EXPECT_STREQ(bwd::why_not({.head_dim = 72}), "head dims are multiples of 32 from 64 to 256");
-  EXPECT_STREQ(bwd::why_not({.head_dim = 192}), "one CTA takes head dims of 64 and 128");
+  EXPECT_STREQ(bwd::why_not({.head_dim = 192}),
+               "one CTA takes head dims that are multiples of 64 and fit tensor memory together");
   EXPECT_STREQ(bwd::why_not({.head_dim = 96, .head_dim_v = 96}),
-               "one CTA takes head dims of 64 and 128");
+               "one CTA takes head dims that are multiples of 64 and fit tensor memory together");
   EXPECT_STREQ(bwd::why_not({.head_dim = 192, .cta_group = 2}),
                "Q that is loaded twice into one place has one stage");
   EXPECT_STREQ(bwd::why_not({.cta_group = 3}), "cta_group is 1 or 2");

@@ -70,7 +70,7 @@ TEST(Sm100Tuning, AVariantThatDoesNotFitIsNamed) {
   EXPECT_STREQ(sm100::why_not({.head_dim = 256, .head_dim_v = 256}),
                "tensor memory exceeds 512 columns");
   EXPECT_STREQ(sm100::why_not({.head_dim = 64, .head_dim_v = 64, .cta_group = 2}),
-               "a pair of CTAs shares heads of 128 columns or more of V");
+               "a pair of CTAs shares V, whose columns are a multiple of 64, 128 or more");
   const auto* const not_growing = "p_parts end at multiples of 32 that grow";
   EXPECT_STREQ(sm100::why_not({.p_parts = {{48, 128}}}), not_growing);
   EXPECT_STREQ(sm100::why_not({.p_parts = {{64, 32, 128}}}), not_growing);
@@ -80,6 +80,13 @@ TEST(Sm100Tuning, AVariantThatDoesNotFitIsNamed) {
   EXPECT_STREQ(sm100::why_not({.polynomial_pairs = 33}), "polynomial_pairs is 0 to 32");
   EXPECT_STREQ(sm100::why_not({.softmax_registers = 208}),
                "registers come in eights and leave at least 24 for the other warps");
+}
+
+TEST(Sm100Tuning, PagesThatTheKernelDoesNotLoadAreRefused) {
+  for (const Pages pages : {Pages::kNone, Pages::kBoxes, Pages::kRows, Pages::kGathers}) {
+    EXPECT_EQ(sm100::why_not({.pages = pages}), nullptr) << sm100::why_not({.pages = pages});
+  }
+  EXPECT_STREQ(sm100::why_not({.pages = Pages::kGroups}), "a box of pages is of one slab");
 }
 
 // A stale maximum lets a probability grow to 2^threshold; what why_not compares it with is no more

@@ -155,6 +155,17 @@ TEST(Sm90Tuning, ARowThatDoesNotFitIsNamed) {
   EXPECT_STREQ(sm90::why_not(t), "scores, probabilities and output exceed the registers");
 }
 
+// The kernel would take it for boxes and read keys from wrong places.
+TEST(Sm90Tuning, PagesThatTheKernelDoesNotLoadAreRefused) {
+  sm90::FwdTraits t = traits_of(*find_sm90_part_row(128, 128), Element::kBF16, false);
+  for (const Pages pages : {Pages::kNone, Pages::kBoxes, Pages::kGroups, Pages::kRows}) {
+    t.pages = pages;
+    EXPECT_EQ(sm90::why_not(t), nullptr) << sm90::why_not(t);
+  }
+  t.pages = Pages::kGathers;
+  EXPECT_STREQ(sm90::why_not(t), "rows of pages are copied by threads, not gathered");
+}
+
 TEST(Sm90Tuning, EveryHeadDimHasAKernelThatHoldsIt) {
   for (int64_t d = 8; d <= 256; d += 8) {
     for (int64_t dv = 8; dv <= 256; dv += 8) {

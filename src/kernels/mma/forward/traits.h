@@ -164,6 +164,8 @@ constexpr const char* why_not(const FwdTraits& t) {
   if (consumer_warps(t) != 8) return "consumers are two warpgroups";
   if (kTileN % (kWarpRows * t.key_warps) != 0 || warp_keys(t) > 64)
     return "a warp has 16, 32 or 64 keys of a block";
+  if (t.pages == Pages::kGroups || t.pages == Pages::kGathers)
+    return "keys are contiguous, or in pages by boxes or by rows";
   if (t.q_stages < 1 || t.q_stages > 3) return "Q has one to three stages";
   if (t.kv_stages % t.turns != 0 || ring_stages(t) < 2) return "each turn has two stages or more";
   if (smem_layout(t).total > kMaxSmemBytes) return "shared memory exceeds 227 KiB";

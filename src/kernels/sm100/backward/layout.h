@@ -225,7 +225,7 @@ constexpr const char* why_not(const BwdTraits& t) {
   if (t.split && why_not_split(t) != nullptr) return why_not_split(t);
   if (!t.split && t.dv_stages != 0) return "no works for dv alone";
   if (t.cta_group == 1 && (t.head_dim % 64 != 0 || t.head_dim_v % 64 != 0 || in_turn(t)))
-    return "one CTA takes head dims of 64 and 128";
+    return "one CTA takes head dims that are multiples of 64 and fit tensor memory together";
   if (q_twice(t) && (t.q_stages != 1 || t.sum_stages != 1))
     return "Q that is loaded twice into one place has one stage";
   if (t.cta_group == 1 && !t.split && t.q_stages < 2)

@@ -271,8 +271,9 @@ constexpr const char* why_not(const FwdTraits& t) {
   if (t.q_tiles != 1 && t.q_tiles != 2) return "q_tiles is 1 or 2";
   if (t.cta_group != 1 && t.cta_group != 2) return "cta_group is 1 or 2";
   if (t.cta_group == 2 && (t.head_dim_v % 64 != 0 || t.head_dim_v < 128))
-    return "a pair of CTAs shares heads of 128 columns or more of V";
+    return "a pair of CTAs shares V, whose columns are a multiple of 64, 128 or more";
   if (t.cta_group == 2 && t.pages != Pages::kNone) return "a pair of CTAs takes no pages";
+  if (t.pages == Pages::kGroups) return "a box of pages is of one slab";
   if (t.parts && (t.q_tiles > 1 || t.cta_group > 1)) return "parts of keys are of one Q tile";
   if (t.parts && t.out_f32) return "parts of keys are f32 and not out";
   if (t.head_dim % 32 != 0 || t.head_dim_v % 32 != 0) return "head dims are multiples of 32";

@@ -225,7 +225,7 @@ constexpr int live_registers(const BwdTraits& t) {
 // nullptr, or what is wrong with a variant. Every tuning row is checked with it.
 constexpr const char* why_not(const BwdTraits& t) {
   if (t.stages < (t.split ? 1 : 2) || t.stages > 4)
-    return "Q has two to four stages; one where dk and dv are split";
+    return "Q has two to four stages; one to four where dk and dv are split";
   if (t.split ? t.dout_stages < 1 || t.dout_stages > t.stages : t.dout_stages != t.stages)
     return "dO has as many stages as Q; or fewer where dk and dv are split";
   if (t.split ? t.dv_stages < t.stages || t.dv_stages > 4 : t.dv_stages != 0)

@@ -269,6 +269,7 @@ constexpr const char* why_not(const FwdTraits& t) {
     return "Q has one to three slots for each consumer warpgroup";
   if (!t.parts && !overlaps_tiles(t)) return "out lies in Q's slots: the next Q takes one more";
   if (t.kv_stages < 2 || t.kv_stages > 16) return "K and V have 2 to 16 stages";
+  if (t.pages == Pages::kGathers) return "rows of pages are copied by threads, not gathered";
   if (t.bytes && (t.pages == Pages::kGroups || t.pages == Pages::kRows || t.cluster > 1 ||
                   consumer_warpgroups(t) != 2))
     return "bytes are contiguous or in boxes, and of two consumer warpgroups";
