@@ -179,7 +179,7 @@ float finite_float(double factor) {
 }
 
 NearCap near_cap(double x, double unit) {
-  // Of scale over softcap: the coefficients of scores are normal floats.
+  // The range of scale over softcap in which the polynomial's coefficients are normal floats.
   constexpr double kLeast = 1e-5, kMost = 1e4;
   const double magnitude = std::abs(x);
   if (magnitude < kLeast || magnitude > kMost) {

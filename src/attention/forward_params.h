@@ -11,7 +11,7 @@ namespace fa4::internal {
 FwdParams forward_params(const AttentionProblem& problem, const GpuTiling& tiling,
                          const ForwardArgs& args);
 
-// Of k and v: GPUs move bytes in pairs.
+// How many elements of k and v are in 16 bits: GPUs move bytes in pairs.
 int64_t elements_per_16_bits(const AttentionProblem& problem);
 
 // Parts that appending and the backward fill in likewise. Where pages lie, but for boxes and rows.
@@ -23,7 +23,7 @@ MaskParams mask_params(const MaskSpec& mask);
 FloatType float_type(DType dtype);
 // The factor of a score: finite, since 0 times infinity is NaN.
 float finite_float(double factor);
-// Of scores that are small beside softcap, as multiples of `unit`.
+// The polynomial of scores that are small beside softcap, as multiples of `unit`.
 NearCap near_cap(double scale_over_softcap, double unit);
 
 }  // namespace fa4::internal

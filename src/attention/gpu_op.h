@@ -56,7 +56,7 @@ class GpuOp {
   void launch(size_t step, const Params& params, void* stream) const {
     launch(launches_[step].config, step, &params, sizeof(params), stream);
   }
-  // Of `grid` CTAs, whatever the step says.
+  // Launches `grid` CTAs, whatever the step says.
   template <class Params>
   void launch(size_t step, int grid, const Params& params, void* stream) const {
     LaunchConfig config = launches_[step].config;

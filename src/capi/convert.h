@@ -18,7 +18,7 @@ ForwardArgs to_args(const fa4_forward_args* given);
 BackwardArgs to_args(const fa4_backward_args* given);
 AppendArgs to_args(const fa4_append_args* given);
 MergeArgs to_args(const fa4_merge_args* given);
-// Of a plan's options: 0, as many as the device has, to 4096.
+// The num_threads of a plan's options: 0 (as many as the device has) to 4096.
 int to_num_threads(int32_t given);
 
 }  // namespace fa4::internal

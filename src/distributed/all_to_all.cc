@@ -32,7 +32,7 @@ class Heads {
     return {place, static_cast<size_t>(queries().first_of(p_.rank) * bytes)};
   }
 
-  // Of the whole.
+  // The tokens of all sequences, of all ranks.
   int64_t tokens() const { return p_.outer() * p_.partition.seqlen(); }
   // Rows behind the last packed sequence, which attention leaves as they are, become 0.
   void zero_where_packed(const RowTensor& tensor, std::vector<Work>& works) const {

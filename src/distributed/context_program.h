@@ -74,7 +74,7 @@ class SinkGradient {
         stride_(round_up(heads * kFloatBytes, kWorkspaceAlignment)),
         parts_(room.take(most_calls * stride_)) {}
 
-  // Of the next call.
+  // Where the next call leaves its terms.
   Address place() { return parts_ + static_cast<size_t>(calls_++ * stride_); }
   SumStep add_up(Address dsink) const {
     return {.parts = parts_,

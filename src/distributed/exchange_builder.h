@@ -41,10 +41,10 @@ struct LseTensor {
 
 class ExchangeBuilder {
  public:
-  // Of an exchange to heads.
+  // Builds an exchange to heads.
   explicit ExchangeBuilder(const ShardedProblem& problem) : ExchangeBuilder(problem, 0) {}
-  // Of the exchange back. Of several slices another one comes at the same time, so that its staging
-  // lies behind that of `in`.
+  // Builds the exchange back. With several slices another exchange runs at the same time, so that
+  // its staging lies behind that of `in`.
   ExchangeBuilder(const ShardedProblem& problem, const ExchangeBuilder& in)
       : ExchangeBuilder(problem, problem.slices > 1 ? in.staging_end() : 0) {}
 

@@ -21,7 +21,7 @@ class Gather {
 
   const std::vector<Part>& parts() const { return parts_; }
   int64_t local_rows() const { return p_.outer() * p_.partition.local_seqlen(); }
-  // Of keys: those of every sequence that the rank has or takes.
+  // Rows of keys: those of every sequence that the rank has or takes.
   int64_t rows() const { return p_.outer() * rows_of_sequence(); }
   int64_t rows_of_sequence() const { return held_.rows(); }
   int64_t key_row(int64_t sequence, int64_t token) const { return held_.row(sequence, token); }

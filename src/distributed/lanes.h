@@ -9,7 +9,7 @@
 
 namespace fa4::internal {
 
-// Of one operation, which executes once at a time (Communicator::in_turn).
+// The lanes of one operation, which executes once at a time (Communicator::in_turn).
 class Lanes {
  public:
   // The lanes of one execution; the same stream twice where they do not overlap.

@@ -27,7 +27,7 @@ struct Member {
   bool has_left = false;
   const ExchangeStep* exchange = nullptr;  // at an even step
   const Bases* bases = nullptr;
-  // Of its last failure: its own, or that of the rank that it waited for.
+  // The rank's last failure: its own, or that of the rank that it waited for.
   ErrorCode code = ErrorCode::kInternal;
   std::string why;
 };

@@ -5,7 +5,7 @@
 namespace fa4::internal {
 namespace {
 
-// Of one chunk, over keys `seen` of the whole.
+// The call of one chunk over keys `seen` of the whole.
 Part part_of(const MaskSpec& mask, const Chunk& chunk, const KeyRange& seen) {
   Part part{.first_query = chunk.slot, .queries = chunk.length, .start = chunk.start, .window = {}};
   const bool left = mask.is_bounded_left(), right = mask.is_bounded_right();
@@ -34,7 +34,7 @@ bool continues(const Part& before, const Part& next) {
          before.first_query + before.queries == next.first_query;
 }
 
-// Beside the part before it, or as the same one.
+// Appends `part`, or extends the part before it where they are neighbours that see the same keys.
 void add_part(const Part& part, std::vector<Part>& parts) {
   if (!parts.empty() && continues(parts.back(), part)) {
     parts.back().queries += part.queries;

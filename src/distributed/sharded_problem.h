@@ -52,7 +52,7 @@ struct ShardedProblem {
   int slices = 1;                                   // computed one after the other
 
   int ranks() const { return partition.ranks(); }
-  // Of each slice on a rank.
+  // The heads of each slice on a rank.
   int64_t slice_heads_q() const;
   int64_t slice_heads_kv() const;
   bool is_packed() const { return whole.layout_q == Layout::kPacked; }
@@ -78,7 +78,7 @@ struct ShardedProblem {
                              int ranks, int num_sms = 0);
 
  private:
-  // Of all slices.
+  // The heads of all slices on a rank.
   int64_t rank_heads_q() const;
   int64_t rank_heads_kv() const;
   int choose_slices(int asked, int num_sms) const;

@@ -76,7 +76,7 @@ struct CpuScratch {
   size_t sums_offset = 0;       // and their sums so far: those of parts that are tasks, in double
   size_t bytes_per_thread = 0;  // 0: this path needs none
   size_t bytes_per_head = 0;    // shared: all blocks, then a flag a block
-  // Of a packed block: k, v, descales.
+  // The bytes of a packed block: k, v, descales.
   size_t block_bytes() const { return k_block_bytes + v_block_bytes + descale_bytes; }
   int64_t num_parts = 0;    // of the longest key sequence
   int64_t sums_stride = 0;  // numbers of a row of sums

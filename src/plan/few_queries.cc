@@ -104,10 +104,10 @@ class Model {
   // Where the launch of few ends last, SMs are idle: that counts a little more.
   static constexpr double kLate = 1.1;
 
-  // Of all tiles of few rows.
+  // The time that all tiles of few rows take together, while all SMs work on such tiles.
   double work() const { return static_cast<double>(tiles_) * time_of_tile(1.0); }
 
-  // Where such a share of the SMs has some.
+  // The time of one tile while `share` of the SMs work on such tiles.
   double time_of_tile(double share) const {
     return tile_ + static_cast<double>(keys_) * std::max(key_.of_one, key_.of_all * share);
   }

@@ -29,8 +29,8 @@ inline constexpr std::string_view kTicket = "ticket";
 inline constexpr std::string_view kClearedCounts = "cleared_counts";
 inline constexpr std::string_view kGroupCounts = "group_counts";
 
-// Everything but head dimensions and softcap, which are a kernel's own affair. `keys`: of its
-// block.
+// Whether a GPU takes the problem, but for head dimensions and softcap, which are a kernel's own
+// affair. A block of the kernel has `keys` keys.
 Support query_gpu_backward_support(const AttentionProblem& problem, int keys);
 
 std::vector<KernelStep> gpu_backward_steps(const AttentionProblem& problem,

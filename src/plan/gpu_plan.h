@@ -11,11 +11,11 @@
 
 namespace fa4::internal {
 
-// Of a tensor that TMA reads: strides are smaller.
+// Strides of a tensor that TMA reads are smaller than this.
 inline constexpr int64_t kMaxStrideBytes = int64_t{1} << 40;
 
-// Of both directions: types, layouts, sizes, strides of q, k, v and out. A kernel's head dimensions
-// are its own affair.
+// Whether a GPU takes the problem in either direction: its types, layouts, sizes and the strides of
+// q, k, v and out. Head dimensions are each kernel's own affair.
 Support query_gpu_support(const AttentionProblem& problem);
 // Empty, or what of a tensor's strides a GPU does not take.
 std::string check_gpu_strides(const char* tensor, const Strides& strides, int element_bytes,

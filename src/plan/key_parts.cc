@@ -47,20 +47,21 @@ constexpr HopperCosts kHopperCostsOf64{800, 1800, 900, 2300, 6.2};
 // row of calls (docs/kernels/decode_measured.md). Nobody has timed rows of calls on an H100.
 constexpr double kH200Key = 10.0;
 constexpr double kLeastH200Bandwidth = 4e12;  // bytes a second
-// Of a B200 by the model of its kernel: a block of 128 keys in 1492 clocks at head_dim 128, whose
-// bytes come in 2240 where all SMs read; 1374 at 64 (docs/kernels/decode.md, "Blackwell").
+// The time of a key on a B200 by the model of its kernel: a block of 128 keys takes 1492 clocks at
+// head_dim 128 (1374 at 64), its bytes 2240 where all SMs read (docs/kernels/decode.md,
+// "Blackwell").
 constexpr double kBlackwellShare = 1492.0 / 2240, kLeastBlackwellKey = 5.8;
-// Of the memory's bandwidth that reading keys reaches.
+// The share of the memory's bandwidth that reading keys reaches.
 constexpr double kReachedBandwidth = 0.9;
 
-// Of sequences whose lengths differ.
+// The most keys of a part where the sequences' lengths differ.
 constexpr int64_t kLongestPart = 4096;
 // The least of the lengths that even parts are compared at.
 constexpr int64_t kShortest = 512;
 // Keys are cut where that is at least so many times as fast by these figures, which are estimates.
 constexpr double kLeastGain = 1.03;
 
-// Of all sequences of the greatest lengths.
+// How many tiles there are if all sequences have the greatest lengths.
 int64_t tiles_of(const AttentionProblem& p, int tile_rows) {
   const int64_t heads = p.heads_q / packable_group(p);
   return std::max<int64_t>(1, p.batch * heads * ceil_div(rows_of_key_head(p), tile_rows));
@@ -104,7 +105,7 @@ struct Cut {
   int64_t keys = 0;
   int64_t even = 0;
 
-  // Of a sequence that has so many keys.
+  // The keys of a part of a sequence that has `seqlen_k` keys.
   int64_t keys_of(int64_t seqlen_k) const {
     return keys > 0 ? keys : round_up(ceil_div(seqlen_k, even), kSplitStep);
   }
@@ -182,7 +183,8 @@ class Choices {
     return std::clamp(static_cast<double>(ctas) / num_sms_, costs_.alone, 1.0);
   }
 
-  // Of tiles that see `keys` keys: fewer than the longest are all that a sequence has.
+  // The parts of a tile that sees `keys` keys; where those are fewer than `longest_`, its sequence
+  // has no others.
   int64_t parts_of(const Cut& cut, int64_t keys) const {
     return most_parts(keys, keys == longest_ ? all_ : keys, cut.keys_of(keys));
   }

@@ -17,9 +17,9 @@ bool tiles_store_f32(const AttentionProblem& problem, const DeviceSpec& device);
 // Whether the problem's own options allow parts, and how many there may be.
 Support query_key_parts(const AttentionProblem& problem, const DeviceSpec& device);
 
-// Of what the problem asks for, or where it leaves that to the plan: of its largest lengths alone,
-// so that no bit of a sequence's result depends on what else is in the batch. Not cut: no part has
-// keys.
+// How the keys are cut: as the problem asks or, where it leaves that to the plan, by its largest
+// lengths alone, so that no bit of a sequence's result depends on what else is in the batch. Where
+// they are not cut, `most` is 0.
 KeyParts choose_key_parts(const AttentionProblem& problem, const DeviceSpec& device);
 
 // Nanoseconds that a CTA of few rows takes for a key: while memory keeps up, and where all SMs

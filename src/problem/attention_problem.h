@@ -45,7 +45,7 @@ struct MaskSpec {
   bool operator==(const MaskSpec&) const = default;
 };
 
-// Of a batch, a sequence, a cache in pages: index tensors are 32-bit.
+// The largest batch, sequence length and number of pages: index tensors are 32-bit.
 inline constexpr int64_t kMaxSize = std::numeric_limits<int32_t>::max();
 inline constexpr int64_t kMaxHeads = 65536;
 inline constexpr int kMaxHeadDim = 256;
@@ -100,7 +100,7 @@ struct ProblemDesc {
   DType out_dtype{};       // of out: dtype, kF32, or none: dtype
   int64_t sm_margin = 0;   // SMs of a GPU that are left to other work; a hint
   Strides q, k, v, out;    // all zero: contiguous
-  // Of the backward alone.
+  // The backward alone reads these.
   bool deterministic = false;  // the same bits in every run
   bool has_dlse = false;       // the gradient of lse is given at execution
   DType grad_dtype{};          // of dq, dk, dv: dtype, kF32, or none: dtype

@@ -47,7 +47,7 @@ void check_span(const char* name, const TensorExtent& extent, const Strides& str
                 int element_bytes);
 void check_injective(const char* name, const TensorExtent& extent, const Strides& strides);
 
-// Of a tensor that is too large to lie contiguous.
+// Refuses a tensor that is too large to lie contiguous.
 [[noreturn]] void refuse_size(const char* name, const TensorExtent& extent);
 
 // All 0 become `contiguous`, which refuse_size refuses where it would be too large, or is not

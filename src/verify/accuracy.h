@@ -36,7 +36,7 @@ Accuracy check_lse(const AttentionProblem& problem, const ForwardArgs& args,
 struct BackwardAccuracy {
   Accuracy dq, dk, dv, dsink;
   bool passed() const { return dq.passed && dk.passed && dv.passed && dsink.passed; }
-  // Of the first that has not passed.
+  // Describes the first check that has not passed.
   std::string detail() const;
 };
 

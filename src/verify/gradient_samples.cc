@@ -29,7 +29,7 @@ struct Pair {
   double p, ds;
 };
 
-// Of a query and a key that it sees: its probability, and the gradient of its score.
+// The probability of a query and a key that it sees, and the gradient of their score.
 Pair differentiate(const AttentionProblem& p, const BackwardArgs& args, const SequenceView& view,
                    int64_t h, int64_t i, int64_t j) {
   const int64_t head = h / p.group();

@@ -139,7 +139,7 @@ class AmxBackwardLoop {
            (int64_t{group} * job_.tile_n + column) * (kItemRows / 2);
   }
 
-  // Of the newest item.
+  // The rows of the newest item.
   Rows rows_of(const Item& item) const {
     const int row = item.group * kItemRows;
     return {slot_of(job_.s, slot_),

@@ -100,12 +100,12 @@ struct ParamVariable {
   Slot slot = kNoSlot;  // of a parameter or result that is a register
 };
 
-// Of one thread: what the hardware has of local memory, what the manual allows a kernel's
-// parameters, and more than any call passes.
+// The limits of one thread: what the hardware has of local memory, what the manual allows a
+// kernel's parameters, and more than any call passes.
 inline constexpr uint64_t kMostLocalBytes = 512 << 10;
 inline constexpr uint64_t kMostKernelParamBytes = 32764;
 inline constexpr uint64_t kMostCallParamBytes = 1 << 20;
-// Of the registers and constants of one warp in one call.
+// The limit of the registers and constants of one warp in one call.
 inline constexpr uint64_t kMostRegisterBytes = 64 << 20;
 
 struct SlotUse {

@@ -131,7 +131,7 @@ uint64_t threads_named(const uint32_t (&sizes)[3]) {
   return threads;
 }
 
-// Of a CTA of the kernel, where its text says it.
+// The most threads of a CTA of the kernel, where its text says it.
 uint64_t most_threads(const Function& entry) {
   return threads_named(entry.reqntid[0] != 0 ? entry.reqntid : entry.maxntid);
 }
@@ -269,7 +269,7 @@ uint64_t Machine::Impl::workspace_of(const Code& code) {
   return workspace;
 }
 
-// Of the name; without one, of the only entry.
+// The kernel of that name; without a name, the module's only entry.
 const Code& Machine::Impl::kernel(const ModuleHandle& handle, std::string_view name) {
   LoadedModule& loaded = module_of(handle);
   std::vector<std::string_view> entries;

@@ -25,7 +25,7 @@ struct MissingBytes {
   uint32_t mask = 0;
 };
 
-// Of one warp.
+// What one warp holds of values that nobody has written.
 class UndefinedValues {
  public:
   // The load `insn` fills its registers with such bytes; `finding` tells of it once they are used.

@@ -122,7 +122,7 @@ class Parser {
   std::unordered_map<std::string_view, uint32_t> variables_, functions_;
   bool has_target_ = false;
 
-  // Of the function at hand.
+  // The function that is being parsed.
   Function* function_ = nullptr;
   Scopes* scopes_ = nullptr;
   uint32_t source_ = 0;

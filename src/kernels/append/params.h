@@ -18,8 +18,8 @@ struct AppendTensor {
   int64_t to_seqlen;
   int64_t to_head;
   int32_t pieces;  // of a row of one head
-  // Of a cache of bytes: f32, by batch (0 where pages have them), block of keys or page, and head;
-  // or null: 1.
+  // The descales of a cache of bytes: f32, by batch (stride 0 where pages have them), block of keys
+  // or page, and head; null: all are 1.
   const float* descale;
   int64_t descale_batch;
   int64_t descale_block;

@@ -23,7 +23,7 @@ constexpr BlockOfKeys block_of_keys(const BwdOrder& order, uint32_t index, uint3
   const uint32_t down = static_cast<uint32_t>(order.heads_down), up = heads - down;
   const uint32_t pairs = down < up ? down : up, others = heads - 2 * pairs;  // of a sequence
   const uint32_t works_of_others = batch * others * blocks;
-  // Of heads of a kind, in all sequences; the first of a sequence is `first`.
+  // The heads of this kind in all sequences, and the first of them in a sequence.
   uint32_t heads_of_kind = others, first = down > up ? 2 * pairs : pairs;
   HeadAndBlock at;
   if (index < works_of_others) {

@@ -38,7 +38,8 @@ __device__ inline bool has_sums(const BwdParams& p, const QueryBlock& of) {
   return p.workspace.dq_counts == nullptr || p.workspace.dq_counts[of.block] != 0;
 }
 
-// Of sums in rows: a thread takes 32 columns of one, then those 64 further on.
+// Writes dq from sums that lie in rows: a thread takes 32 columns of one row, then those 64 further
+// on.
 template <Element kElement>
 __device__ inline void store_rows(const BwdParams& p, const QueryBlock& of) {
   const bool is_sum = has_sums(p, of);

@@ -56,7 +56,7 @@ __device__ inline void add_dots(const BwdParams& p, const QueryBlock& of, int ro
   }
 }
 
-// Every lane gets it.
+// The sum of `x` over the lanes that share a row; every lane gets it.
 __device__ inline float sum_of_row(float x) {
 #pragma unroll
   for (int d = 1; d < kRowLanes; d *= 2) x += __shfl_xor_sync(0xffffffffu, x, d);
@@ -96,7 +96,7 @@ __device__ inline void clear_dq(const BwdParams& p, const QueryBlock& of) {
   clear_sums<kPreprocessThreads>(w, of.block, w.dq_columns);
 }
 
-// By all CTAs together.
+// Zeros the counts of subgroups that meet. All CTAs call it together.
 __device__ inline void clear_part_counts(const BwdParams& p) {
   const BwdWorkspace& w = p.workspace;
   if (w.part_counts == nullptr) return;

@@ -25,9 +25,9 @@ __device__ inline BlockRange rows_of_keys(const MaskParams& mask, const Sequence
   return rows;
 }
 
-// Of the blocks of `keys` keys of key head `head` (or of a part of its group) that visit block
-// `m_block` of `rows` rows, how many add to its dq before block `n_block` does. It follows from
-// rows_of_keys alone, so that only those count that come.
+// How many of the blocks of `keys` keys of key head `head` (or of a subgroup of its group) that
+// visit block `m_block` of `rows` rows add to its dq before block `n_block` does. It follows from
+// rows_of_keys alone, so that only blocks that come are counted.
 __device__ inline uint32_t turn_of(const BwdParams& p, const Sequence& s, int head, int n_block,
                                    int m_block, int keys, int rows) {
   const int first_row = m_block * rows;

@@ -25,7 +25,8 @@ constexpr int fragment_place(int row) {
 
 // What a work of the main kernel computes: all gradients, or some of them where works are split.
 enum class Part { kAll, kDkAndDq, kDv };
-// Of two works of a block of keys, the longer first; `index`, of all works, becomes the block's.
+// Takes the kind of work out of `index`: a block of keys has two works, the longer first; `index`,
+// which counts works, becomes the block's.
 constexpr Part take_part(uint32_t& index) {
   const Part part = index % 2 == 0 ? Part::kDkAndDq : Part::kDv;
   index /= 2;
@@ -39,7 +40,8 @@ inline constexpr int kPostprocessThreads = 128;
 // that hold some of them, each by itself.
 inline constexpr int kPartKeys = 128, kPartUnits = 16;
 
-// Of a warp's sums at a node: how many have come there, and how many of them have left theirs.
+// Two counts of a warp's sums at a node: how many have come there, and how many of them have left
+// their sums.
 struct PartCounts {
   uint32_t come;
   uint32_t left;

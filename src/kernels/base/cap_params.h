@@ -14,11 +14,12 @@ inline constexpr float kTanh1 = 0.99999976f, kTanh3 = -0.33329466f, kTanh5 = 0.1
 // What small scores become (scores/softcap.cuh): c1 s + c3 s³ + c5 s⁵ + c7 s⁷, whose coefficients
 // hold scale and softcap.
 struct NearCap {
-  float limit;  // of the magnitude of such scores, in the backward of squares; -1: there are none
+  // Scores up to this magnitude are small (in the backward it is of their squares); -1: none is.
+  float limit;
   float c1, c3, c5, c7;
 };
 
-// Of the forward, whose softmax takes capped scores as powers of two.
+// What the forward's kernels take: their softmax wants capped scores as powers of two.
 struct CapParams {
   float softcap_log2;        // softcap log2(e); 0: none
   float scale_over_softcap;  // of the scale's magnitude

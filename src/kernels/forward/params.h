@@ -168,7 +168,7 @@ struct DescaleRows {
   int64_t stride_head;
 };
 
-// Of keys and values that are bytes.
+// The descales of keys and values that are bytes.
 struct DescaleParams {
   DescaleRows k;
   DescaleRows v;

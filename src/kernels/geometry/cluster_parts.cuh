@@ -7,7 +7,7 @@ namespace fa4 {
 
 __device__ inline bool is_in_cluster(const PartParams& parts) { return parts.cluster_log2 > 0; }
 
-// Of this CTA, in clusters along the one axis of a grid.
+// This CTA's rank in its cluster; clusters lie along x, the grid's only axis.
 __device__ inline int rank_in_cluster(const PartParams& parts) {
   return static_cast<int>(blockIdx.x) & ((1 << parts.cluster_log2) - 1);
 }

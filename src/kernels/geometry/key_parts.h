@@ -32,8 +32,8 @@ constexpr int part_of_key(int key, int part_keys) {
   return static_cast<int>(static_cast<unsigned>(key) / static_cast<unsigned>(part_keys));
 }
 
-// Of rows whose first and last have these bounds; none where they see no key, so that a tile always
-// has blocks in its part.
+// The parts that rows see whose first and last have these bounds; none where they see no key, so
+// that a tile that is handed out has blocks in its part.
 constexpr PartSpan part_span(KeyBounds first, KeyBounds last, int part_keys) {
   const int begin = part_of_key(first.begin, part_keys);
   if (first.begin >= last.end) return {begin, begin};
@@ -46,7 +46,7 @@ constexpr bool sees_part(KeyBounds first, KeyBounds last, int part, int part_key
   return (first.begin > begin ? first.begin : begin) < (last.end < end ? last.end : end);
 }
 
-// Those of `blocks` that lie in a part of so many blocks.
+// Those of `blocks` that lie in part `part`; each part has `part_blocks` blocks.
 constexpr BlockRange blocks_of_part(BlockRange blocks, int part, int part_blocks) {
   const int begin = part * part_blocks, end = begin + part_blocks;
   if (blocks.n_block_min < begin) blocks.n_block_min = begin;

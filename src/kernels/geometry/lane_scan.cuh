@@ -5,7 +5,8 @@
 
 namespace fa4 {
 
-// Of the values of the lanes up to this one, itself among them. All lanes call it together.
+// The values of all lanes up to this one, itself among them, put together by `add`. All lanes call
+// it together.
 template <class Add>
 __device__ inline int32_t inclusive_scan(int32_t value, Add add) {
 #pragma unroll 1

@@ -22,7 +22,8 @@ class LengthScheduler {
   __device__ LengthScheduler(const FwdParams& params, LengthRanks& ranks)
       : p_(params), ranks_(ranks) {}
 
-  // One warp's, before anybody asks for a tile. What it writes the other warps are to wait for.
+  // One warp calls it before any warp asks for a tile; the others wait until its writes are visible
+  // (RankingScheduler).
   __device__ void rank() {
     wait_for_lengths(p_.sequences, p_.schedule);
     prefetch_lengths();
@@ -80,7 +81,8 @@ class LengthScheduler {
             .part = part};
   }
 
-  // All of them come at once then, 32 a line.
+  // Prefetches the lengths of all sequences, 32 to a cache line, so that the reads after it wait
+  // for memory once.
   __device__ void prefetch_lengths() const {
     const SequenceParams& s = p_.sequences;
     const int first = 32 * (threadIdx.x % 32);
@@ -92,7 +94,8 @@ class LengthScheduler {
     }
   }
 
-  // Whole parts up to a sequence's, and the order of its rest; of numbers past the batch none.
+  // Notes how many whole parts there are up to sequence `batch`, itself among them, and the order
+  // of its rest; a number past the batch adds none.
   __device__ void count(int batch, int* whole_parts, int* rests) {
     const int keys = batch < p_.sequences.batch ? keys_of(batch) : -1;
     const bool has_rest = keys >= (kParts ? 1 : 0);
@@ -105,7 +108,7 @@ class LengthScheduler {
     *whole_parts = __shfl_sync(kAllLanes, end, 31);
   }
 
-  // That its rows see; -1: it has no rows.
+  // How many keys the rows of sequence `batch` see; -1 where it has no rows.
   __device__ int keys_of(int batch) const {
     const Sequence s = sequence_of(p_.sequences, batch);
     if (s.seqlen_q == 0) return -1;
@@ -126,7 +129,7 @@ class LengthScheduler {
     return rank;
   }
 
-  // Whose whole part it is, of one head.
+  // The sequence to which whole part `part` of a head belongs.
   __device__ int sequence_of_part(int part) const {
     int before = 0;
 #pragma unroll 1

@@ -28,14 +28,14 @@ __device__ inline BlockRange blocks_of_tile(const FwdParams& p, const WorkTile& 
   return blocks_of_part(blocks, p.parts, tile, kTileN);
 }
 
-// Of packed rows [first_row, last_row] of a tile's sequence.
+// The parts that packed rows [first_row, last_row] of a tile's sequence see.
 __device__ inline PartSpan parts_of_rows(const FwdParams& p, const WorkTile& tile, int first_row,
                                          int last_row) {
   return part_span(key_bounds_of(p.heads, p.mask, tile, first_row),
                    key_bounds_of(p.heads, p.mask, tile, last_row), part_keys_of(p.parts, tile));
 }
 
-// Of a tile of at most kTileRows rows.
+// The last packed row of a tile, which has at most kTileRows, and the parts that the tile sees.
 template <int kTileRows>
 __device__ inline int last_row_of(const FwdParams& p, const WorkTile& tile) {
   return min((tile.block + 1) * kTileRows, tile.seqlen_q << p.heads.group_log2) - 1;
@@ -69,7 +69,7 @@ class PartScheduler {
   }
 
  private:
-  // Of this lane's sequence.
+  // Counts the parts of the sequence that this lane keeps.
   __device__ void count_parts() {
     const int lane = threadIdx.x % 32, batch = first_batch_ + lane;
     sequence_ = {};
@@ -124,7 +124,7 @@ class PartScheduler {
   int32_t next_;
   int first_batch_ = 0;  // of the 32 sequences
   int32_t parts_before_ = 0;
-  // Of this lane's sequence.
+  // Of the 32 sequences this lane keeps one:
   Sequence sequence_{};
   int first_part_ = 0;
   int blocks_ = 1;               // of rows, each a tile

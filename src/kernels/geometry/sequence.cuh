@@ -44,7 +44,7 @@ __device__ inline void begin_launch_beside(const ScheduleParams& schedule) {
   ptx::griddepcontrol_wait();
   ptx::griddepcontrol_launch_dependents();
 }
-// Until what came before the call is there.
+// Waits until what came before the call is there.
 __device__ inline void wait_for_inputs(const ScheduleParams& schedule) {
   if (schedule.beside != Beside::kSecond) ptx::griddepcontrol_wait();
 }

@@ -48,7 +48,8 @@ class StepSequence {
   constexpr int block() const { return n_; }
   constexpr void advance() { --n_; }
 
-  // Of the step at hand: whether the Q tile takes part, for the first time, or did so before.
+  // These say of the current step whether the Q tile is in it, whether for the first time, and
+  // whether it was in one before.
   constexpr bool is_active(int q_tile) const { return blocks_[q_tile].contains(n_); }
   constexpr bool is_first(int q_tile) const { return n_ == first_[q_tile]; }
   constexpr bool is_later(int q_tile) const {

@@ -24,8 +24,9 @@ struct WorkScheduler<kTileRows, true, kClusterSize, true> : ClusterPartScheduler
   using ClusterPartScheduler<kTileRows>::ClusterPartScheduler;
 };
 
-// The same; with `kMayRank`, for tiles of few rows, by their lengths where the launch says so.
-// Warps 0 to kWarps - 1 have the same tiles, and meet at a named barrier while the first one ranks.
+// As `Other`; with `kMayRank`, which kernels for tiles of few rows set, by the sequences' lengths
+// where the launch says so. Warps 0 to kWarps - 1 have the same tiles, and meet at a named barrier
+// while the first one ranks.
 template <class Other, bool kParts, bool kMayRank, int kWarps = 1>
 struct RankingScheduler : Other {
   __device__ RankingScheduler(const FwdParams& p, LengthRanks&, int = 0, int = 0) : Other(p) {}

@@ -17,7 +17,8 @@ __device__ inline int64_t first_part_row(const FwdParams& p, const WorkTile& til
   return row * p.parts.most;
 }
 
-// Which of them takes a place's sums and statistics of the tile's part; -1: there is no such row.
+// The workspace's row that takes a place's sums and statistics of the tile's part; -1: there is no
+// such row.
 template <int kTileRows>
 __device__ inline int64_t part_row(const FwdParams& p, const WorkTile& tile, Place place) {
   if (place.position >= tile.seqlen_q) return -1;

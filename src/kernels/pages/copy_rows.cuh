@@ -115,8 +115,8 @@ struct PageRowCopier {
     }
   }
 
-  // Of the 32 rows whose addresses the lanes have, one each, that of which this lane copies a piece
-  // in a step, where slabs have kSlabColumns.
+  // The address of the row of which this lane copies a piece in a step, out of the 32 that the
+  // lanes hold, one each, where slabs have kSlabColumns.
   template <int kSlabColumns>
   __device__ int64_t told(int64_t address, int step) const {
     if constexpr (kSlabColumns == kSlab) {

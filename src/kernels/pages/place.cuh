@@ -18,7 +18,7 @@ __device__ inline const int32_t* page_entries(const PageParams& pages, int batch
   return pages.table + batch * pages.stride_batch + head * pages.stride_head;
 }
 
-// Of a key that is there, in a sequence with such a row of the table.
+// The place of a key that is there; `entries` is its sequence's row of the table.
 __device__ inline PagePlace page_place(const PageParams& pages, const int32_t* entries, int key) {
   const bool is_shared = key < pages.prefix_len;
   const int row = is_shared ? key : key - pages.prefix_len;
@@ -28,7 +28,7 @@ __device__ inline PagePlace page_place(const PageParams& pages, const int32_t* e
       is_shared ? pages.prefix_pages + index : entries + index * pages.stride_entry;
   return {*entry, row - static_cast<int>(index) * pages.page_size};
 }
-// Of a sequence with so many keys in use. Entries past them are not read.
+// The same for any key of a sequence with `seqlen_k` keys in use. Entries past them are not read.
 __device__ inline PagePlace page_place(const PageParams& pages, const int32_t* entries,
                                        int seqlen_k, int key) {
   if (key >= seqlen_k) return {0, -1};

@@ -18,8 +18,8 @@ __device__ inline uint32_t low_bits(int count, int word) {
   return __funnelshift_lc(0xffffffffu, 0u, in_word > 0 ? in_word : 0);
 }
 
-// Of a thread's columns [32 word, 32 word + 32) of one row, a bit for each inside `bounds`, which
-// counts from the thread's first column of key 0; the block begins at `first`.
+// A bit for each of a thread's columns [32 word, 32 word + 32) of one row that lies inside
+// `bounds`, which count from the thread's first column of key 0; the block begins at key `first`.
 __device__ inline uint32_t visible_columns(const KeyBounds& bounds, int first, int word = 0) {
   return low_bits(columns_below(bounds.end - first), word) &
          ~low_bits(columns_below(bounds.begin - first), word);
@@ -50,8 +50,8 @@ __device__ inline void mask_scores(float (&s)[kScores], const KeyBounds (&bounds
   }
 }
 
-// Of A operands in 16 bits (probabilities, dS) those become 0 that `visible[r]` does not have: pair
-// j of a row stands in p[j / 2][2 * (j % 2) + r].
+// Zeros the elements of an A operand in 16 bits (probabilities, dS) whose bit in `visible[r]` is 0:
+// pair j of a row stands in p[j / 2][2 * (j % 2) + r].
 template <int kSteps>
 __device__ inline void hide_pairs(uint32_t (&p)[kSteps][4], const uint32_t (&visible)[2],
                                   int first_bit) {

@@ -20,7 +20,8 @@ __device__ inline float accurate_tanh(float x) {
   return fabsf(x) < 0.25f ? near : far;
 }
 
-// Of scores up to a limit, without an exponential.
+// Caps a score `s` within the limit of `to` by a polynomial, without an exponential; `s2` is its
+// square.
 __device__ inline float near_cap(float s, float s2, const NearCap& to) {
   return s * fmaf(s2, fmaf(s2, fmaf(s2, to.c7, to.c5), to.c3), to.c1);
 }
@@ -89,11 +90,11 @@ __device__ inline void cap_scores(float (&s)[kScores], const CapParams& cap, boo
   }
 }
 
-// In units of softcap, as the backward takes them. Of all lanes of a warp: each chunk of scores
-// that are all near 0 needs no more than that. (One branch for all scores would have more of them
-// under way than there are registers.) `near`: all chunks so far were; behind one that was not
-// nobody looks. Squares, which the polynomial takes, are compared as integers, three at a time:
-// to.limit is of squares.
+// The scores become tanh, in units of softcap, as the backward takes them. All lanes of a warp call
+// it. A chunk whose scores are all near 0 takes the polynomial alone. (One branch for all scores
+// would have more of them under way than there are registers.) `near` says whether all chunks so
+// far were near; after one that was not, none looks. The squares that the polynomial takes are
+// compared as integers, three at a time, with to.limit, which is the limit of squares.
 template <int kScores>
 __device__ inline void tanh_scores(float (&s)[kScores], float scale_over_softcap, const NearCap& to,
                                    bool& near) {

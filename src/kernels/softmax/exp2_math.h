@@ -121,7 +121,7 @@ inline constexpr float kExp2FloorMaxRelativeError<4> = 3.0e-6f;
 template <>
 inline constexpr float kExp2FloorMaxRelativeError<5> = 1.6e-7f;
 
-// What bf16 results need.
+// The degree that is enough for results in bf16.
 inline constexpr int kBf16Exp2Degree = 3;
 
 // A row keeps its stale maximum while the new one is at most this much above it, in powers of two:

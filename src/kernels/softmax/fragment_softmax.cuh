@@ -88,7 +88,8 @@ struct FragmentSoftmax {
   __device__ bool exceeds() const {
     return __any_sync(0xffffffffu, is_too_much(ptx::max_nan(block_sum[0], block_sum[1])));
   }
-  // Of row `r` alone, for all threads of its quad: its bits are to be its own.
+  // Whether row `r` alone exceeds; all threads of its quad get the same answer, so that a row's
+  // bits depend on no other row.
   __device__ bool row_exceeds(int r) const {
     const uint32_t threads = __ballot_sync(0xffffffffu, is_too_much(block_sum[r]));
     return (threads >> (threadIdx.x & 28) & 15) != 0;

@@ -12,7 +12,7 @@ struct F16Row {
   uint32_t lost;  // what magnitudes lose of their exponents, in both halves
   float unit;     // the power of two
 
-  // A pair of elements. f16 has three bits more behind the point.
+  // Converts a pair of elements: f16 has three bits more behind the point than bf16, hence the 8.
   __device__ uint32_t of(uint32_t pair) const {
     const uint32_t magnitudes = ptx::max_u16x2(pair & kMagnitudes, lost) * 8 - lost * 8;
     return (pair & ~kMagnitudes) | magnitudes;
@@ -21,14 +21,14 @@ struct F16Row {
   static constexpr uint32_t kMagnitudes = 0x7fff7fff;
 };
 
-// Of the two rows that the lanes of a quad have each a share of.
+// Finds the F16Row of each of the two rows that the lanes of a quad share.
 class F16Rows {
  public:
   // A pair of elements of row `r`, before the first of().
   __device__ void look_at(int r, uint32_t pair) {
     largest[r] = ptx::max_u16x2(largest[r], pair & F16Row::kMagnitudes);
   }
-  // When all are looked at.
+  // Called when look_at() has seen all pairs.
   __device__ void find(F16Row (&rows)[2]) const {
     uint32_t both = ptx::max_u16x2(__byte_perm(largest[0], largest[1], 0x5410),
                                    __byte_perm(largest[0], largest[1], 0x7632));

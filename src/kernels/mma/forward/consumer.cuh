@@ -47,7 +47,7 @@ class Consumer {
   static constexpr int kOutputs = T.head_dim_v / 2;
   static constexpr int kRing = ring_stages(T);
   static constexpr Element kProbability = Element::kF16;
-  // Of bf16: rows of Q are multiplied by a power of two each.
+  // Whether Q of bf16 becomes f16: each of its rows is then multiplied by a power of two.
   static constexpr bool kScalesQ = T.element != score_element(T);
   // Probabilities are times 2^6, so that f16 holds those down to 2^-20 of the largest with all its
   // bits and down to 2^-30 at all: a million such keys may be a part of the result.
@@ -65,7 +65,7 @@ class Consumer {
     return tile.work.batch >= 0;
   }
 
-  // When every lane has read.
+  // Gives a stage back once every lane of the warp has read it.
   template <int kStages>
   __device__ void release(const Pipeline& pipeline, PipelineState<kStages>& state) {
     __syncwarp();
@@ -212,7 +212,7 @@ class Consumer {
     descale(factors, value_scale);
   }
 
-  // Of a thread's columns of the scores, which are keys 8 j + 2t and the one behind it.
+  // The descales of a thread's columns of the scores, which are keys 8 j + 2t and 8 j + 2t + 1.
   struct Factors {
     float of[kKeyTiles][2];
   };

@@ -35,7 +35,7 @@ struct FwdContext {
   __device__ QTile& tile(int slot) const {
     return *reinterpret_cast<QTile*>(smem + kSmem.tiles + slot * kTileBytes);
   }
-  // Of kernels that rank sequences.
+  // The ranks of sequences by length; only kernels that can rank have room for them.
   __device__ LengthRanks& ranks() const {
     return *reinterpret_cast<LengthRanks*>(smem + kSmem.ranks);
   }

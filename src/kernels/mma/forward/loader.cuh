@@ -49,7 +49,8 @@ class Loader {
       tile.work.batch = -1;
       hand_out();
     }
-    // Where there was no tile; and the second of two launches ends behind the first.
+    // A CTA without a tile has not waited yet for the launch before it; the second of two launches
+    // must end after the first.
     ptx::griddepcontrol_wait();
     ptx::griddepcontrol_launch_dependents();  // what is left takes no more loads
   }
@@ -220,7 +221,7 @@ class Loader {
     return read;
   }
 
-  // Row -1: the key is not there.
+  // The place of key `key`; row -1 where the sequence has no such key.
   __device__ PagePlace place_of(const int32_t* entries, int key) const {
     if (key >= tile.work.seqlen_k) return {0, -1};
     if (kBoxes || c.params.pages.simple_log2 < 0) return page_place(c.params.pages, entries, key);
@@ -232,7 +233,8 @@ class Loader {
     next_batch = load_batch(first_block());
   }
 
-  // Of the warp's blocks one after the other.
+  // Takes the places of block n out of the batch. The warp calls it for its blocks in the order in
+  // which it loads them.
   __device__ void take_places(int n) {
     if (top - n == kStep * blocks_of_batch()) {
       top = n;
@@ -290,8 +292,8 @@ class Loader {
   const int warp;
   const int lane;
   const Copier copier;
-  const int lanes_log2;   // for this warp's boxes of a block,
-  int rows_of_boxes = 0;  // and their rows
+  const int lanes_log2;   // log2 of how many lanes load this warp's boxes of a block
+  int rows_of_boxes = 0;  // rows of a block that this warp's boxes cover
   QTile tile{};
   int head = 0;
   PipelineState<kTileSlots> slot;

@@ -53,7 +53,7 @@ class MergedTile {
   using Values = ValuePieces<T.head_dim_v>;
   static constexpr int kThreads = 32 * consumer_warps(T);
   static constexpr int kRowBytes = kMergeColumns * 4;
-  // Of a slice a thread stores two columns of each of its rows.
+  // A thread stores two columns of each of its rows of a slice.
   static constexpr int kRowThreads = kMergeColumns / 2;
   static constexpr int kRowsAtOnce = kThreads / kRowThreads;
   static constexpr int kRows = tile_m(T) / kRowsAtOnce;
@@ -61,7 +61,7 @@ class MergedTile {
 
   __device__ static void meet() { ptx::barrier_sync(kMerge, kThreads); }
 
-  // Of the tile's row `row`, over the warps that share it.
+  // The statistics of the tile's row `row`, put together over the warps that share it.
   __device__ PartStats total_of(int row) const {
     const PartStats* of_row = stats + row;  // rows of a warp lie as those of the tile do
     PartStats total{-kInfinity, 0.0f};

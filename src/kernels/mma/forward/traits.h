@@ -43,7 +43,7 @@ constexpr int tile_m(const FwdTraits& t) { return kWarpRows * t.row_warps; }
 // Warps that have the same rows.
 constexpr int sharers(const FwdTraits& t) { return t.key_warps * t.turns; }
 constexpr int consumer_warps(const FwdTraits& t) { return t.row_warps * sharers(t); }
-// Of the last warpgroup: pages are many small copies.
+// Loader warps, all of the last warpgroup; pages take four, since they are many small copies.
 constexpr int loader_warps(const FwdTraits& t) { return t.pages == Pages::kNone ? 1 : 4; }
 // Whether each turn's blocks have loaders of their own. To begin a block's boxes takes them as long
 // whatever its columns, and blocks of 64 are done with twice as soon as those of 128. Of those all
@@ -51,7 +51,7 @@ constexpr int loader_warps(const FwdTraits& t) { return t.pages == Pages::kNone 
 constexpr bool turns_have_loaders(const FwdTraits& t) {
   return t.pages == Pages::kBoxes && t.head_dim == 64;
 }
-// That load a block together.
+// How many loader warps load one block together.
 constexpr int block_loaders(const FwdTraits& t) {
   return turns_have_loaders(t) ? loader_warps(t) / t.turns : loader_warps(t);
 }
@@ -72,7 +72,7 @@ constexpr int consumer_registers(const FwdTraits& t) { return (504 - loader_regi
 constexpr int warp_keys(const FwdTraits& t) { return kTileN / t.key_warps; }
 // Each turn has a ring of its own, since a barrier's phases must be waited for one after another.
 constexpr int ring_stages(const FwdTraits& t) { return t.kv_stages / t.turns; }
-// More would leave too few registers.
+// Q stays in registers up to 128 columns; wider rows would leave too few of them for the rest.
 constexpr bool q_in_registers(const FwdTraits& t) { return t.head_dim <= 128; }
 // What Q and K are multiplied as. A pair of bytes becomes f16 by one instruction, bf16 by four; Q
 // that stays in registers becomes f16 once a tile. P and V are f16 always.

@@ -124,7 +124,7 @@ class Compute {
     if (T.apart || (kSplitsS && warpgroup == 1)) c.arrive_at_mma(kSFree);
     if (kSplitsS && warpgroup == 0) ptx::barrier_arrive(scores_barrier(), 2 * kWarpThreads);
   }
-  // Until this warp's P may be written.
+  // Waits until this warp's P may be written.
   __device__ void wait_for_p() {
     if constexpr (T.apart) phases.wait(c, kPFree);
     if (kSplitsS && warpgroup == 1) ptx::barrier_sync(scores_barrier(), 2 * kWarpThreads);
@@ -185,7 +185,7 @@ class Compute {
       }
     }
   }
-  // Of 32 queries from `first_row` on, a bit each.
+  // A bit for each of the 32 queries from `first_row` on that sees this thread's key.
   __device__ uint32_t seen_of(int first_row) const {
     const int begin = seen.begin - first_row, end = seen.end - first_row;
     return ptx::bmsk_clamp(0, end > 0 ? end : 0) & ~ptx::bmsk_clamp(0, begin > 0 ? begin : 0);

@@ -99,8 +99,8 @@ struct Context {
   __device__ void wait(int kind, int stage, uint32_t parity) const {
     group.wait(barrier(kind, stage), parity);
   }
-  // By all lanes of a warp: one arrival for all of them, at this CTA's barrier, or where the MMA
-  // thread waits: because of tensor memory, or of shared memory too.
+  // All lanes of a warp call these, which arrive once for all of them: at this CTA's barrier, or
+  // where the MMA thread waits, because of tensor memory or of shared memory too.
   __device__ void arrive(int kind, int stage = 0) const {
     __syncwarp();
     if (ptx::elect_sync()) ptx::mbarrier_arrive(barrier(kind, stage));
@@ -115,7 +115,7 @@ struct Context {
   }
 };
 
-// Of a role that waits at the one barrier of each of these kinds.
+// The phases of a role that waits at the one barrier of each of these kinds.
 template <BwdTraits T, int... kKinds>
 using PhasesOf = Phases<barriers(T).start_free(), kOneStage, kKinds...>;
 

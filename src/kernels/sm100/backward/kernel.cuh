@@ -118,7 +118,8 @@ __global__ void __launch_bounds__(sm100::bwd::kNumThreads, 1)
   extern __shared__ __align__(1024) unsigned char smem_base[];
   unsigned char* smem = checked_shared_base(smem_base);
   Group::announce();
-  // Of a work that is not known yet: barriers, and what lies behind them, have one place in all.
+  // The kind of work is not known yet: any will do, since barriers and what lies behind them have
+  // the same place in all.
   constexpr Part kFirstPart = T.split ? Part::kDkAndDq : Part::kAll;
   const Context<T, kFirstPart> context{params, smem, {Group::own_rank()}};
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / kWarpThreads, 0);

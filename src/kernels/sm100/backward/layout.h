@@ -199,8 +199,8 @@ constexpr SmemLayout smem_layout(const BwdTraits& t, Part part) {
   return s;
 }
 
-// Of the works that need most of it. What comes behind the tiles lies at the same places in all
-// works of a kernel.
+// The layout of those works that need most of it. Everything behind the tiles lies at the same
+// place in all works of a kernel.
 constexpr SmemLayout smem_layout(const BwdTraits& t) {
   return smem_layout(t, t.split ? Part::kDkAndDq : Part::kAll);
 }

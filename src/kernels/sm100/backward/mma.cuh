@@ -27,7 +27,8 @@ class MmaIssuer {
         tmem{*reinterpret_cast<uint32_t*>(context.smem + context.kSmem.tmem)},
         base(__shfl_sync(0xffffffffu, ptx::smem_addr(context.smem).value >> 4 & 0x3fff, 0)) {}
 
-  // By all lanes, so that ptxas knows all but the products to be the same in each; one issues.
+  // All lanes run it, so that ptxas knows all but the products to be the same in each; one lane
+  // issues.
   __device__ void run() {
     const int steps = c.work().steps;
     if (steps == 0 || !c.group.leads()) return;

@@ -98,7 +98,8 @@ class Reducer {
           steps.m_block() * block_rows(T) + static_cast<int>(c.group.rank) * q_rows(T) + share.row;
       if (p.workspace.dq == nullptr) continue;
       const int64_t block = first_query_block(p, w.sequence, steps.head) + position / kQueryRows;
-      // Of a block that the sequence has: all of its warps count.
+      // Whether the sequence has this block. If so all of its warps count, even one whose rows lie
+      // past the end.
       const bool is_block = position / kQueryRows * kQueryRows < w.sequence.seqlen_q;
       uint32_t* counts =
           is_block && p.workspace.dq_counts != nullptr ? p.workspace.dq_counts + block : nullptr;

@@ -87,11 +87,11 @@ class SumStore {
                         {lanes + (c.kTmem.dk + first), warp(), kKeys * (T.head_dim_v + first)});
   }
 
-  // Of the warpgroup.
+  // This thread's warp in the warpgroup.
   __device__ int warp() const { return __shfl_sync(0xffffffffu, row / kWarpThreads, 0); }
 
-  // Where a group is cut into parts, by that one of them which has the sums of all; zeros, for keys
-  // that nobody sees, by the first one.
+  // Where a group is cut, the subgroup that ends with the sums of all stores them; zeros, for keys
+  // that nobody sees, are stored by the first one.
   template <int kColumns>
   __device__ void store_all(const Work& w, const RowTensor& tensor, int first_column, float factor,
                             const HeldSums<kColumns>& held) const {

@@ -84,7 +84,8 @@ constexpr RegisterSplit register_split(const BwdTraits& t) {
 
 // What one CTA holds of a block of queries, for S and dP: all of its rows, or its half of a pair's.
 constexpr int q_rows(const BwdTraits& t) { return block_rows(t) / t.cta_group; }
-// Of the columns of dK, dV and dQ, and so of Q, dO and K as their second operands.
+// How many columns of dK, dV and dQ one CTA computes, and so how many of Q, dO and K it holds as
+// second operands.
 constexpr int dk_columns(const BwdTraits& t) { return t.head_dim / t.cta_group; }
 constexpr int dv_columns(const BwdTraits& t) { return t.head_dim_v / t.cta_group; }
 // As they lie in shared memory: whole slabs.

@@ -34,7 +34,7 @@ struct CtaGroup {
       ptx::mbarrier_arrive_relaxed_cluster(ptx::mapa(barrier, 0));
     }
   }
-  // Likewise, of this CTA's shared memory too.
+  // The same, where this CTA's shared memory is handed over too.
   __device__ static void release_to_leader(ptx::SmemAddr barrier) {
     if constexpr (kCtas > 1) ptx::fence_release_shared_cluster();
     arrive_at_leader(barrier);

@@ -60,7 +60,7 @@ struct FwdContext {
   __device__ ptx::SmemAddr barrier(int kind, int stage = 0) const {
     return smem_address(kSmem.barriers + 8 * (kBarriers.first[kind] + stage));
   }
-  // Of kernels of parts.
+  // The ranks of sequences by length; only kernels of parts of keys have room for them.
   __device__ LengthRanks& ranks() const {
     return *reinterpret_cast<LengthRanks*>(smem + kSmem.ranks);
   }

@@ -98,7 +98,8 @@ class Loader {
 
   __device__ Copier copier() const { return {p.pages, 0, static_cast<int>(threadIdx.x % 32)}; }
 
-  // Of a block of K, and then of V: reads the page table before anybody waits for a stage.
+  // Finds the places of a block of K, and then of V: it reads the page table before anybody waits
+  // for a stage.
   __device__ void find_places_in_pages(int n) {
     const int32_t* entries = page_entries(p.pages, tile.work.batch, kv_head);
 #pragma unroll
@@ -107,7 +108,7 @@ class Loader {
     }
   }
 
-  // Of the block.
+  // Which row of the block is this lane's i-th place.
   __device__ int row_of_place(int i) const {
     const int lane = static_cast<int>(threadIdx.x % 32);
     if constexpr (T.pages == Pages::kRows) return copier().row_of(i);

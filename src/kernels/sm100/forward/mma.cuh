@@ -82,7 +82,8 @@ class MmaIssuer {
       if (!T.p_apart || waits_for_out(i, step)) issue_qk(i, step, k, k_words);
     }
   }
-  // Until a block is there; the tensor core is to see what threads copied, too.
+  // Waits until a block is there; where threads copied it, a fence lets the tensor core see their
+  // writes.
   __device__ void wait_for(const KvRing<T>& block) const {
     c.wait(kKvFull, block.stage, block.phase);
     if constexpr (T.pages == Pages::kRows) ptx::fence_proxy_async_shared();

@@ -40,10 +40,11 @@ struct OutputRow {
                    lse);
   }
 
-  // Of the workspace, where the tile is a part of its rows' keys.
+  // The workspace's row for the sums of this row, where the tile has a part of its rows' keys; -1:
+  // there is no such row.
   __device__ int64_t part_row() const { return fa4::part_row<tile_m(T)>(c.params, tile, place()); }
 
-  // Of out in global memory; null: the row does not exist.
+  // The first byte of this row of out in global memory; null: the row does not exist.
   __device__ unsigned char* begin() const {
     const Place to = place();
     if (to.position >= tile.seqlen_q) return nullptr;

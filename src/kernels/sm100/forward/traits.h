@@ -171,7 +171,8 @@ enum BarrierKind {
   kNumBarrierKinds
 };
 
-// That of a part of P. The last one's is the same for two parts and for three.
+// The barrier at which part `part` of P is handed over. The last one's is the same for two parts
+// and for three.
 constexpr BarrierKind p_barrier(const FwdTraits& t, int part) {
   return part == 0 ? kPFull : part == t.p_parts.count() - 1 ? kPRest : kPNext;
 }

@@ -31,13 +31,13 @@ __device__ inline void wait_for_count(const uint32_t* count, uint32_t wanted) {
   ptx::fence_proxy_async();
 }
 
-// Of the blocks of queries of a section of heads those that a work has to itself.
+// The blocks of queries of a section of heads that one work clears or finishes.
 struct BlockShare {
   uint32_t first_of_section;  // among the blocks of all heads
   uint32_t begin;             // from that one on; not below `end`: none
   uint32_t end;
 };
-// Of section `of`, which the works of section `own` share.
+// The blocks of section `of` that fall to `work`; the works of section `own` share them.
 template <BwdTraits T>
 __device__ inline BlockShare share_of(const BwdParams& p, const WorkOf<T>& work, const Section& own,
                                       const Section& of) {

@@ -26,7 +26,7 @@ struct Work {
   __device__ int first_key() const { return n_block * kKeys; }
   __device__ int part_of_group(const BwdParams& p) const { return head - kv_head * p.group_parts; }
 };
-// The same where works say what they compute (works_have_parts).
+// What a work carries besides, where works say what they compute (works_have_parts).
 struct WorkKind {
   Part part;
   uint32_t steps_of_others;  // as Work::steps_before, of the other kind's works
@@ -138,7 +138,7 @@ class WorkReader {
     c_.pipeline(kWorkFull).consumer_wait(slot_);
     return c_.work(slot_.stage());
   }
-  // Of K and V, of which every work has a stage.
+  // The states of the rings of K and V, of which every work takes a stage.
   __device__ KState<T> k() const { return {slot_.count}; }
   __device__ VState v() const { return {slot_.count}; }
   // Where registers are scarce, before release(): which one the current work is.

@@ -35,7 +35,7 @@ struct Elements {
   int warpgroup;
   int lane;  // in the warpgroup
 
-  // Of a stage; nothing where the tensor cores take it off.
+  // Loads the lse of a stage's rows; nothing where the tensor cores subtract it.
   __device__ void load_lse(Lse& x, int stage) const {
     if constexpr (!multiplies_lse(T)) {
 #pragma unroll
@@ -153,7 +153,7 @@ struct Elements {
       }
     }
   }
-  // Of the pair j of an operand's step.
+  // The two offsets of pair j of an operand's step.
   __device__ static float2 offset_of(const float4& x, int j) {
     return j < 2 ? float2{x.x, x.y} : float2{x.z, x.w};
   }
@@ -167,7 +167,7 @@ struct Elements {
             T.softcap ? fmaf(-s, s, 1.0f) : 1.0f};
   }
 
-  // Pairs of a step's factors, in f32 or rounded.
+  // Stores pair j of a step's factors as their type wants it: not at all, in f32, or rounded.
   __device__ static void set_pair(None&, int, int, float, float) {}
   __device__ static void set_pair(Operand& to, int step, int j, float a, float b) {
     to[step][j] = pack<T.element>(a, b);

@@ -14,7 +14,7 @@
 
 namespace fa4::sm90::bwd {
 
-// A reducing thread, when it has added the last of a work.
+// Counts a work as ended. A reducing thread calls it when it has added the last sums of the work.
 __device__ inline void count_end(const BwdParams& p, const Work& work) {
   if (p.workspace.ended == nullptr) return;
   ptx::cp_async_bulk_wait_group<0>();

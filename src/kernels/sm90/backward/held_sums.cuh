@@ -23,12 +23,12 @@ struct HeldSums {
   }
 };
 
-// Those of a warp, 16 rows of a block, as PartSums takes them.
+// The sums that a warp holds, 16 rows of a block, as PartSums takes them.
 template <BwdTraits T>
 struct WarpSums {
   using Held = HeldSums<T>;
   static constexpr int kMathWarps = 4 * kMathWarpgroups;
-  // Those that a work of any kind has.
+  // How many sums works of every kind have.
   static constexpr int kCommon = T.split ? Held::kDvCount : Held::kCount;
 
   Held& held;

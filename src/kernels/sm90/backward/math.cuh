@@ -366,7 +366,7 @@ class Math {
   float (&rDV)[T.head_dim_v / 2];
 };
 
-// Of a work without queries: nothing was loaded.
+// Takes and gives back a stage of a work without queries, into which nothing was loaded.
 template <int kStages>
 __device__ inline void pass(const Pipeline& pipeline, const PipelineState<kStages>& state) {
   pipeline.consumer_wait(state);

@@ -21,7 +21,7 @@ struct StepShape {
   using Scores = float[T.q_rows / 2];
   using Operand = uint32_t[kSteps][4];
 
-  // Of a half, in steps of 16 queries.
+  // The steps of 16 queries that a half consists of: [begin, end).
   static constexpr int begin(Half of) { return of == kSecond ? kSteps / 2 : 0; }
   static constexpr int end(Half of) { return of == kFirst ? kSteps / 2 : kSteps; }
   template <Half kHalf>
@@ -48,7 +48,7 @@ struct Products {
   int warpgroup;
   int k;  // where the work's K lies
 
-  // For all of a work's products.
+  // Loads K into registers, for all products of a work.
   __device__ void load_keys(Keys& rK) const {
     constexpr int kSlab = slab_columns(T.head_dim), kRowBytes = kSlab * kElementBytes;
     constexpr int kPieceColumns = 8, kPieceBytes = kPieceColumns * kElementBytes;

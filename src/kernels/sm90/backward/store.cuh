@@ -23,7 +23,7 @@ struct GradientStore {
   int lane;   // in the warpgroup
   int place;  // of V or K
 
-  // Of keys that no query sees, by one of the parts of a group.
+  // Stores zeros for keys that no query sees; the first subgroup of a group does it.
   __device__ void store_zeros() const {
     if (work.part_of_group(c.params) != 0) return;
 #pragma unroll 1
@@ -57,11 +57,12 @@ struct GradientStore {
   __device__ int first_row() const {  // of this warp, in the block
     return kWarpgroupKeys * warpgroup + kWarpRows * (lane / 32);
   }
-  // Of this warp's rows, how many the sequence has: may be negative, or more.
+  // How many rows the sequence has from this warp's first one on: may be negative, or more than the
+  // warp's.
   __device__ int num_rows() const {
     return work.sequence.seqlen_k - work.first_key() - first_row();
   }
-  // Of its first row.
+  // The element of `tensor` at which this warp's first row begins.
   __device__ int64_t first_element(const RowTensor& tensor) const {
     return row_element(tensor, work.sequence.batch,
                        work.sequence.offset_k + work.first_key() + first_row(), work.kv_head);

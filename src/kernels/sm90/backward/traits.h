@@ -53,7 +53,8 @@ constexpr int dout_stages(const BwdTraits& t, Part part) {
 
 enum Role { kLoadAndReduce, kMath0, kMath1, kDq };  // warpgroups
 inline constexpr int kReduceWarps = 2;
-// Of the first warpgroup, behind the load warp and the reducing ones.
+// The number of the schedule warp in the first warpgroup: it comes after the load warp and the
+// reducing ones.
 inline constexpr int kScheduleWarp = 1 + kReduceWarps;
 
 // Whether the tensor cores take lse off S, as they take delta off dP. With softcap, of which S is
@@ -62,7 +63,8 @@ constexpr bool multiplies_lse(const BwdTraits& t) { return !t.softcap; }
 // Whether a math warpgroup keeps its keys of K in registers for S: shared memory is read for them
 // once a work.
 constexpr bool holds_keys(const BwdTraits& t) { return t.head_dim <= 96; }
-// Of dP's delta, and of S's lse: S of keys in registers begins as such a product, with softcap 0.
+// How many products begin as a product of statistics, not as 0: dP's (delta), and S's (lse), which
+// keys in registers need under softcap too, where its factor is 0.
 constexpr int num_statistic_products(const BwdTraits& t) {
   return multiplies_lse(t) || holds_keys(t) ? 2 : 1;
 }
@@ -117,7 +119,7 @@ constexpr int k_bytes(const BwdTraits& t) { return kKeys * t.head_dim * kElement
 constexpr int v_bytes(const BwdTraits& t) { return kKeys * t.head_dim_v * kElementBytes; }
 constexpr int q_bytes(const BwdTraits& t) { return t.q_rows * t.head_dim * kElementBytes; }
 constexpr int dout_bytes(const BwdTraits& t) { return t.q_rows * t.head_dim_v * kElementBytes; }
-// Of the stages that works for dv alone have and the others do not.
+// By how many bytes the stages of works for dv exceed those of the other works.
 constexpr int extra_q_bytes(const BwdTraits& t) {
   return t.split ? (t.dv_stages - t.stages) * q_bytes(t) : 0;
 }
@@ -127,7 +129,7 @@ constexpr int extra_dout_bytes(const BwdTraits& t) {
 inline constexpr int kFinishBytes = kFinishRows * kFinishColumns * 4;
 inline constexpr int kDsBytes = kKeys * kQueryRows * kElementBytes;
 constexpr int dq_bytes(const BwdTraits& t) { return kQueryRows * dq_columns(t) * 4; }
-// Of an unswizzled operand: 8 rows of 8 columns, side by side.
+// A core matrix of an unswizzled operand has 8 rows of 8 columns, side by side.
 inline constexpr int kCoreRows = 8, kCoreMatrixBytes = kCoreRows * 16;
 constexpr int parts_bytes(const BwdTraits& t) {
   return t.q_rows * static_cast<int>(sizeof(StatisticParts));
@@ -164,7 +166,7 @@ enum BarrierKind {
   kFinishFull,
   kNumBarrierKinds
 };
-// Of tiles with a tail: of each warp that loads.
+// The barriers for tiles with a tail: one for each warp that loads.
 enum RawBarrier { kRawOfLoad, kRawOfSchedule, kRawBarriers };
 constexpr BarrierTable<kNumBarrierKinds> barriers(const BwdTraits& t) {
   const int math_warps = 4 * kMathWarpgroups, dq_warps = 4;

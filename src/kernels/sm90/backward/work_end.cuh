@@ -9,8 +9,8 @@
 
 namespace fa4::sm90::bwd {
 
-// Of a work that has had steps. The gradients leave through V's place, or through K's of a work for
-// dv, whose Q and dO may lie in V's.
+// The end of a work that has had steps. The gradients leave through V's place, or in a work for dv,
+// whose Q and dO may lie in V's, through K's.
 template <BwdTraits T>
 struct WorkEnd {
   const Context<T>& c;

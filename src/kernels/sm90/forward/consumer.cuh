@@ -128,7 +128,7 @@ class Consumer {
       rS[i] *= T.softcap ? descales.k * q_unit.of[i / 2 % 2] : descales.k;
     }
   }
-  // Of scores, to powers of two.
+  // What scores are multiplied by to become exponents of two.
   __device__ RowPair scale_log2() const {
     if constexpr (T.bytes) return descales.scale_log2;
     return RowPair::both(c.params.scores.scale_log2);
@@ -524,7 +524,7 @@ class Consumer {
     q_out.count += kSlotsOfTile;
   }
 
-  // Of the tile whose out was stored last, if it is still to be given back.
+  // Gives back Q of the tile whose out was stored last, unless that is done.
   __device__ void release_last_q() {
     if (kOutTakesQ && q.count - q_out.count > kSlotsOfTile) release_q();
   }

@@ -28,7 +28,7 @@ struct FwdContext {
   __device__ Pipeline pipeline(int full_kind) const {
     return {barrier(full_kind), barrier(full_kind + 1)};
   }
-  // Of the CTA in its cluster.
+  // This CTA's rank in the cluster whose CTAs share keys.
   __device__ int rank() const {
     return T.cluster > 1 ? static_cast<int>(ptx::cluster_ctarank()) : 0;
   }
@@ -41,7 +41,7 @@ struct FwdContext {
     return {reinterpret_cast<float4*>(at), reinterpret_cast<float4*>(at + inbox_sums_bytes(T)),
             barrier(kInboxFull)};
   }
-  // Of kernels that rank sequences.
+  // The ranks of sequences by length; only kernels that can rank have room for them.
   __device__ LengthRanks& ranks() const {
     return *reinterpret_cast<LengthRanks*>(smem + kSmem.ranks);
   }

@@ -56,7 +56,7 @@ struct Epilogue {
   __device__ void store_part_stats(const PartStats& stats, int64_t row) const {
     if (row >= 0) c.params.parts.stats[row] = stats;
   }
-  // Of the workspace; -1: the row does not exist.
+  // The workspace's row for a row of the tile; -1: the row does not exist.
   __device__ int64_t part_row(int row_in_tile) const {
     return fa4::part_row<T.tile_m>(c.params, tile, place(row_in_tile));
   }

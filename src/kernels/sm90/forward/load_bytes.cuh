@@ -24,7 +24,7 @@ struct ByteLanes {
   __device__ static int piece(int lane) {
     return kPieces == 1 ? lane % 4 : lane % 4 + 4 * (lane / 8 % 2);
   }
-  // Of its i-th piece, in the group.
+  // The row, in its group of eight, of a lane's i-th piece.
   __device__ static int row(int i, int lane) {
     return kPieces == 1 ? lane / 4 : (2 * i + lane / 16) ^ (lane / 4 % 2 == 0 ? 0 : 5);
   }
@@ -201,7 +201,7 @@ class ByteLoader {
       make<T.head_dim_v>(c.kSmem.v + v.stage() * v_stage_bytes(T), pair.valid);
     }
   }
-  // 16 bits of the bytes that were asked for first.
+  // Makes 16 bits of the bytes that were asked for first.
   template <int kHeadDim>
   __device__ void make(int to, int valid) {
     const Pipeline raw = c.pipeline(kRawFull);

@@ -60,7 +60,7 @@ class Products {
         k(k_descriptor_lo(0), k_descriptor_lo(T.kv_stages - 1)),
         v(v_descriptor_lo(0), v_descriptor_lo(T.kv_stages - 1)) {}
 
-  // Of the tile whose scores come next.
+  // Sets where Q of the tile whose scores come next lies.
   __device__ void set_q(int slot) {
     q_lo = QDescriptor::k_major(c.smem_address(c.kSmem.q + slot * q_slot_bytes(T)));
   }

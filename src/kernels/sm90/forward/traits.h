@@ -106,7 +106,7 @@ constexpr int q_slot_bytes(const FwdTraits& t) {
 }
 constexpr int k_stage_bytes(const FwdTraits& t) { return t.tile_n * t.head_dim * kElementBytes; }
 constexpr int v_stage_bytes(const FwdTraits& t) { return t.tile_n * t.head_dim_v * kElementBytes; }
-// Of a block of bytes, which lie as 16-bit elements of half as many columns do.
+// Bytes of a block of K or V as e4m3: it lies like 16-bit elements of half as many columns.
 constexpr int raw_bytes(const FwdTraits& t) {
   return t.tile_n * (t.head_dim > t.head_dim_v ? t.head_dim : t.head_dim_v);
 }
@@ -118,7 +118,7 @@ constexpr int raw_places(const FwdTraits& t) {
   const int places = room / raw_bytes(t);
   return places < kMostRawPlaces ? places : kMostRawPlaces;
 }
-// Of a stage of so many columns.
+// How a stage of K or V with `columns` columns lies in shared memory.
 constexpr TileLayout kv_layout(const FwdTraits& t, int columns) {
   const int slab = slab_columns(columns);
   return t.pages == Pages::kGroups ? group_by_group(num_slabs(columns), slab)
