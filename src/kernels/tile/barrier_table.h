@@ -1,5 +1,5 @@
 // The barriers of a kernel as rows of data: the kernel initialises from them, host tests check
-// them, the docs print them. Host and device.
+// them. The docs have tables of them, written by hand. Host and device.
 #pragma once
 
 #include "kernels/base/integers.h"
