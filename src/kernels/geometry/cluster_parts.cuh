@@ -17,15 +17,15 @@ __device__ inline int rank_in_cluster(const PartParams& parts) {
 template <int kTileRows>
 __device__ inline WorkTile tile_of_cluster(const FwdParams& p) {
   const int index = static_cast<int>(blockIdx.x) >> p.parts.cluster_log2;
-  const int heads = p.heads.tile_heads, of_heads = index / heads;
+  const int heads = p.heads.tile_heads, index_in_head = index / heads;
   const int rows = p.sequences.seqlen_q << p.heads.group_log2;
   const int blocks = (rows + kTileRows - 1) / kTileRows;
-  const int batch = of_heads / blocks, block = of_heads - batch * blocks;
+  const int batch = index_in_head / blocks, block = index_in_head - batch * blocks;
   wait_for_lengths(p.sequences, p.schedule);
   const Sequence s = sequence_of(p.sequences, batch);
   const bool exists = block * kTileRows < s.seqlen_q << p.heads.group_log2;
   return {.block = block,
-          .head = index - of_heads * heads,
+          .head = index - index_in_head * heads,
           .batch = exists ? batch : -1,
           .offset_q = s.offset_q,
           .offset_k = s.offset_k,

@@ -62,17 +62,17 @@ class LengthScheduler {
 
   __device__ WorkTile tile_of(int index) const {
     const int heads = p_.heads.tile_heads;
-    const int of_heads = static_cast<uint32_t>(index) / static_cast<uint32_t>(heads);
-    const int rest = of_heads - ranks_.whole_parts;
-    const int batch = rest < 0 ? sequence_of_part(of_heads) : ranks_.sorted[rest];
+    const int index_in_head = static_cast<uint32_t>(index) / static_cast<uint32_t>(heads);
+    const int rest = index_in_head - ranks_.whole_parts;
+    const int batch = rest < 0 ? sequence_of_part(index_in_head) : ranks_.sorted[rest];
     int part = 0;
     if constexpr (kParts) {
       const int first_part = batch > 0 ? ranks_.parts_end[batch - 1] : 0;
-      part = (rest < 0 ? of_heads : ranks_.parts_end[batch]) - first_part;
+      part = (rest < 0 ? index_in_head : ranks_.parts_end[batch]) - first_part;
     }
     const Sequence s = sequence_of(p_.sequences, batch);
     return {.block = 0,
-            .head = index - of_heads * heads,
+            .head = index - index_in_head * heads,
             .batch = batch,
             .offset_q = s.offset_q,
             .offset_k = s.offset_k,

@@ -109,9 +109,9 @@ class PartScheduler {
     const auto in_sequence = static_cast<uint32_t>(index - of_owner(begin_));
     const auto heads = static_cast<uint32_t>(p_.heads.tile_heads);
     const auto blocks = static_cast<uint32_t>(of_owner(blocks_));
-    const uint32_t of_heads = in_sequence / heads, part = of_heads / blocks;
-    return {.block = static_cast<int>(of_heads - part * blocks),
-            .head = static_cast<int>(in_sequence - of_heads * heads),
+    const uint32_t index_in_head = in_sequence / heads, part = index_in_head / blocks;
+    return {.block = static_cast<int>(index_in_head - part * blocks),
+            .head = static_cast<int>(in_sequence - index_in_head * heads),
             .batch = first_batch_ + owner,
             .offset_q = of_owner(sequence_.offset_q),
             .offset_k = of_owner(sequence_.offset_k),

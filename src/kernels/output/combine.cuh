@@ -26,9 +26,10 @@ struct Row {
   __device__ bool exists() const { return place.position < tile.seqlen_q; }
 };
 __device__ inline Row row_of(const FwdParams& p, int index) {
-  const int heads = p.heads.heads_q, of_heads = index / heads, head = index - of_heads * heads;
-  const int batch = of_heads / p.sequences.seqlen_q;
-  const int position = of_heads - batch * p.sequences.seqlen_q;
+  const int heads = p.heads.heads_q, index_in_head = index / heads,
+            head = index - index_in_head * heads;
+  const int batch = index_in_head / p.sequences.seqlen_q;
+  const int position = index_in_head - batch * p.sequences.seqlen_q;
   const Sequence s = sequence_of(p.sequences, batch);
   const int tile_head = head / p.heads.group;
   const int packed_row = (position << p.heads.group_log2) + (head - tile_head * p.heads.group);

@@ -22,10 +22,10 @@ struct Row {
 
   __device__ Row(const MergeParams<kParts>& params, uint32_t index) : p(params) {
     const auto heads = static_cast<uint32_t>(p.heads), seqlen = static_cast<uint32_t>(p.seqlen);
-    const uint32_t of_heads = index / heads;
-    head = index - of_heads * heads;
-    batch = of_heads / seqlen;
-    position = of_heads - static_cast<uint32_t>(batch) * seqlen;
+    const uint32_t index_in_head = index / heads;
+    head = index - index_in_head * heads;
+    batch = index_in_head / seqlen;
+    position = index_in_head - static_cast<uint32_t>(batch) * seqlen;
   }
   __device__ int64_t element(const MergeStrides& s) const {
     return batch * s.batch + position * s.seqlen + head * s.head;

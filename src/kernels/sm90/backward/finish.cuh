@@ -58,9 +58,10 @@ class Finisher {
     load(from, {begun});
 #pragma unroll 1
     for (; begun != end; ++block) {
-      const uint32_t blocks = num_query_blocks(p.sequences.seqlen_q), of_heads = block / blocks;
-      const int row = (block - of_heads * blocks) * kQueryRows;
-      const int batch = of_heads / p.heads_q, head = of_heads - batch * p.heads_q;
+      const uint32_t blocks = num_query_blocks(p.sequences.seqlen_q),
+                     index_in_head = block / blocks;
+      const int row = (block - index_in_head * blocks) * kQueryRows;
+      const int batch = index_in_head / p.heads_q, head = index_in_head - batch * p.heads_q;
 #pragma unroll 1
       for (int piece = 0; piece < kPieces; ++piece) {
         from += kFinishBytes / 4;
