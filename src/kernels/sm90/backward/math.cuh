@@ -78,7 +78,7 @@ class Math {
     } else if constexpr (kInHalves) {
       begin_in_halves(rS, rLse, rY);
     } else {
-      begin(rS, rLse, rY);
+      begin_whole(rS, rLse, rY);
     }
   }
   template <bool kIsLast>
@@ -91,7 +91,7 @@ class Math {
     } else if constexpr (kInHalves) {
       end_in_halves<kIsLast>(rS, rLse, rY, next);
     } else {
-      end<kIsLast>(rS, rLse, rY, next);
+      end_whole<kIsLast>(rS, rLse, rY, next);
     }
     rings = next;
   }
@@ -99,7 +99,7 @@ class Math {
   // With softcap the next step's lse is read from shared memory while products run. These have
   // copies of P and dS, which the thread reads meanwhile (ptxas gives a value and its copy one
   // register). `rY`: P, then dS.
-  __device__ void begin(Scores& rS, Lse& rLse, Operand& rY) {
+  __device__ void begin_whole(Scores& rS, Lse& rLse, Operand& rY) {
     const int q_stage = rings.q().stage();
     Scores rDP;
     Factors rFactors;
@@ -124,7 +124,7 @@ class Math {
     if (is_masked) elements.template hide<kBoth>(rY, visible);
   }
   template <bool kIsLast>
-  __device__ void end(Scores& rS, Lse& rLse, const Operand& rY, const Rings<T, kPart>& next) {
+  __device__ void end_whole(Scores& rS, Lse& rLse, const Operand& rY, const Rings<T, kPart>& next) {
     products.template issue_dk<kBoth>(rDK, rY, rings);
     store_ds<kBoth>(rY);
     announce_ds();
