@@ -63,7 +63,7 @@ ScheduleParams schedule_params(const TileSchedule& schedule) {
           .longest_first = schedule.longest_first,
           .order = order_of(schedule.source),
           .leaves_sms = schedule.leaves_sms,
-          .beside = Beside::kNone};
+          .launch_pair = LaunchPair::kAlone};
 }
 
 ScoreParams score_params(const AttentionProblem& p, const ForwardArgs& args) {

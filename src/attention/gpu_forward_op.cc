@@ -36,8 +36,8 @@ class GpuForwardOp final : public ForwardOp {
     size_t step = 0;
     if (few) {
       few->schedule.tile_counter = counter(*few_, 1, args.workspace);
-      few->schedule.beside = Beside::kFirst;
-      main.schedule.beside = Beside::kSecond;
+      few->schedule.launch_pair = LaunchPair::kFirst;
+      main.schedule.launch_pair = LaunchPair::kSecond;
       const auto most = static_cast<int32_t>(plan_.few->most);
       few->sequences.seqlen_q = few->sequences.most_q = few->parts.queries = most;
       main.sequences.least_q = most + 1;

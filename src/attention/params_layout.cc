@@ -14,7 +14,7 @@ namespace {
 const char* type_of(const TensorMap&) { return "tensor_map"; }
 const char* type_of(FloatType) { return "i32"; }
 const char* type_of(TileOrder) { return "i32"; }
-const char* type_of(Beside) { return "i32"; }
+const char* type_of(LaunchPair) { return "i32"; }
 const char* type_of(const void*) { return "ptr"; }
 const char* type_of(int64_t) { return "i64"; }
 const char* type_of(int32_t) { return "i32"; }

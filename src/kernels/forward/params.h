@@ -78,8 +78,8 @@ enum class TileOrder : int32_t {
 };
 
 // Two launches that share the sequences of a call run side by side.
-enum class Beside : int32_t {
-  kNone,    // there is one launch
+enum class LaunchPair : int32_t {
+  kAlone,   // there is one launch
   kFirst,   // lets the second begin as soon as what came before both has ended
   kSecond,  // so waits for nothing, but ends behind the first
 };
@@ -90,7 +90,7 @@ struct ScheduleParams {
   int32_t longest_first;   // tiles of the last rows first
   TileOrder order;
   int32_t leaves_sms;  // the launch has so few CTAs that many SMs are idle (few rows on Hopper)
-  Beside beside;
+  LaunchPair launch_pair;
 };
 
 struct ScoreParams {

@@ -39,14 +39,14 @@ __device__ inline PackedRows packed_queries_of(const SequenceParams& s, int batc
 
 // Called by the first of two launches when it begins: what came before the call is there, so that
 // the second has nothing to wait for.
-__device__ inline void begin_launch_beside(const ScheduleParams& schedule) {
-  if (schedule.beside != Beside::kFirst) return;
+__device__ inline void release_second_launch(const ScheduleParams& schedule) {
+  if (schedule.launch_pair != LaunchPair::kFirst) return;
   ptx::griddepcontrol_wait();
   ptx::griddepcontrol_launch_dependents();
 }
 // Waits until what came before the call is there.
 __device__ inline void wait_for_inputs(const ScheduleParams& schedule) {
-  if (schedule.beside != Beside::kSecond) ptx::griddepcontrol_wait();
+  if (schedule.launch_pair != LaunchPair::kSecond) ptx::griddepcontrol_wait();
 }
 
 // Lengths in memory may be what the launch before writes: whoever is about to read some waits for

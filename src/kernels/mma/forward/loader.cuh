@@ -28,7 +28,7 @@ class Loader {
   }
 
   __device__ void run() {
-    begin_launch_beside(c.params.schedule);
+    release_second_launch(c.params.schedule);
     Scheduler<T> scheduler(c.params, c.ranks(), warp, kRanked);
 #pragma unroll 1
     for (;;) {

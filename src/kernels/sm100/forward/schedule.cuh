@@ -24,7 +24,7 @@ class Scheduler {
       : c(context), tiles(context.params, context.ranks()) {}
 
   __device__ void run() {
-    begin_launch_beside(c.params.schedule);
+    release_second_launch(c.params.schedule);
     const Pipeline ring = c.pipeline(kTileFull);
     PipelineState<kTileSlots> slot;
     bool valid;

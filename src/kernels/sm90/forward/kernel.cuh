@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(sm90::num_threads(T), 1)
     if constexpr (kMovesRegisters) ptx::setmaxnreg_dec<sm90::register_split(T).producer>();
     const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
     if (warp == 0) {
-      begin_launch_beside(params.schedule);
+      release_second_launch(params.schedule);
       sm90::Scheduler<T>(context).run();
     } else if constexpr (T.bytes) {
       sm90::ByteLoader<T>(context, warp - 1).run();
