@@ -14,15 +14,15 @@ namespace fa4::internal {
 // The launches, in their order. One of grid 0 has nothing to do.
 enum BackwardStep { kPreprocess, kBackward, kPostprocess };
 
-// Parts of the workspace, all f32 (kernels/backward/params.h).
+// Parts of the workspace of f32 (kernels/backward/params.h).
 inline constexpr std::string_view kNegLseLog2 = "neg_lse_log2";
 inline constexpr std::string_view kRowDelta = "row_delta";
 inline constexpr std::string_view kDqSums = "dq_sums";
 inline constexpr std::string_view kDsinkParts = "dsink_parts";
-// StatisticParts, in the place of the first two, or of the second (StatisticForm).
-inline constexpr std::string_view kStatisticParts = "statistic_parts";
 inline constexpr std::string_view kGroupSums = "group_sums";
-// u32.
+// Of three bf16 for each statistic, in the place of the first two or of the second (StatisticForm).
+inline constexpr std::string_view kStatisticParts = "statistic_parts";
+// Of u32.
 inline constexpr std::string_view kDqCounts = "dq_counts";
 inline constexpr std::string_view kEndedCounts = "ended_counts";
 inline constexpr std::string_view kTicket = "ticket";

@@ -116,8 +116,8 @@ struct PrebuiltKernel {
   int smem_bytes;  // dynamic
 };
 
-// Adds `kernel` unless one with all the same members is there: rows of tuning data may share one.
-// Names do not tell, since they leave members out.
+// Adds `kernel` unless one with the same members is there: rows of tuning data may share one.
+// Display names cannot decide it, since they leave members out.
 void add_once(const PrebuiltKernel& kernel, std::vector<PrebuiltKernel>* kernels);
 
 // Every kernel that the build compiles ahead of time for `architecture` (of

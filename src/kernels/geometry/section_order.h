@@ -41,9 +41,9 @@ constexpr Section section_of_tile(uint32_t index, uint32_t heads, uint32_t block
           (is_large ? 0 : large_sections * (small + 1)) + section * section_heads, section_heads};
 }
 
-// Which head, and which of its `blocks` blocks of rows, is the `index`th work tile, one of `of`.
-// Heads form sections whose keys and values fit the L2 cache together; a section's tiles take all
-// its heads' first blocks, then all their second ones. Longest first: the last rows of a causal
+// Which head, and which of its `blocks` blocks of rows, is work tile `index`, which lies in section
+// `of`. Heads form sections whose keys and values fit the L2 cache together; a section's tiles take
+// all its heads' first blocks, then all their second ones. Longest first: the last rows of a causal
 // mask see most keys, so that they come first and the short tiles fill the end.
 //
 // 7 heads of 2 blocks, 3 sections, longest first:

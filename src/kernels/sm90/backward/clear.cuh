@@ -2,9 +2,9 @@
 // the L2 cache when the first product is added to them: those of a kernel before this one go to
 // DRAM and come back. The preprocess clears those of the first sections.
 //
-// Nobody waits for works that are not yet taken: works are taken in their order, and who adds for
-// one waits for works of an earlier section alone. Those clear their share when the work before
-// them in their CTA has left V's place, to which by the same argument it comes.
+// Why this cannot deadlock: works are taken in order, and a work waits only for works of earlier
+// sections, which have been taken. A work clears its share as soon as the work before it in its CTA
+// has left V's place; that work waits only for earlier ones too, so it gets there.
 #pragma once
 
 #include "kernels/ptx/global.cuh"
