@@ -44,14 +44,14 @@ struct BarrierTable {
 // What a kernel needs of the table, without names. `first` is an array, since a constant index into
 // one costs the compiler nothing.
 template <int kNumKinds>
-struct BarrierPlaces {
+struct BarrierOffsets {
   int first[kNumKinds];
   int stages[kNumKinds];
   int arrivals[kNumKinds];
 };
 template <int kNumKinds>
-constexpr BarrierPlaces<kNumKinds> places_of(const BarrierTable<kNumKinds>& table) {
-  BarrierPlaces<kNumKinds> p{};
+constexpr BarrierOffsets<kNumKinds> offsets_of(const BarrierTable<kNumKinds>& table) {
+  BarrierOffsets<kNumKinds> p{};
   for (int kind = 0; kind < kNumKinds; ++kind) {
     p.first[kind] = table.first(kind);
     p.stages[kind] = table.rows[kind].stages;

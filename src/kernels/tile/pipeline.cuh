@@ -13,13 +13,13 @@ __device__ inline void wait(ptx::SmemAddr barrier, uint32_t parity) {
 
 // One thread calls it, for the table's barriers, the first of which lies at `first`.
 template <int kNumKinds>
-__device__ inline void initialise_barriers(const BarrierPlaces<kNumKinds>& places,
+__device__ inline void initialise_barriers(const BarrierOffsets<kNumKinds>& offsets,
                                            ptx::SmemAddr first) {
 #pragma unroll
   for (int kind = 0; kind < kNumKinds; ++kind) {
 #pragma unroll
-    for (int stage = 0; stage < places.stages[kind]; ++stage) {
-      ptx::mbarrier_init(first + 8 * (places.first[kind] + stage), places.arrivals[kind]);
+    for (int stage = 0; stage < offsets.stages[kind]; ++stage) {
+      ptx::mbarrier_init(first + 8 * (offsets.first[kind] + stage), offsets.arrivals[kind]);
     }
   }
   ptx::fence_mbarrier_init();

@@ -15,7 +15,7 @@ static_assert(sizeof(QTile) == kTileBytes);
 template <FwdTraits T>
 struct FwdContext {
   static constexpr SmemLayout kSmem = smem_layout(T);
-  static constexpr auto kBarriers = places_of(barriers(T));
+  static constexpr auto kBarriers = offsets_of(barriers(T));
 
   const FwdParams& params;
   unsigned char* smem;

@@ -84,7 +84,7 @@ struct Context {
   // As constants: the compiler would inline what computes them wherever it is called.
   static constexpr SmemLayout kSmem = smem_layout(T, kPart);
   static constexpr TmemLayout kTmem = tmem_layout(T);
-  static constexpr auto kBarriers = places_of(barriers(T));
+  static constexpr auto kBarriers = offsets_of(barriers(T));
 
   const BwdParams& params;
   unsigned char* smem;

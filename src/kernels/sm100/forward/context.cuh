@@ -35,7 +35,7 @@ struct FwdContext {
   // These are constants because the compiler would inline what computes them at every call.
   static constexpr SmemLayout kSmem = smem_layout(T);
   static constexpr TmemLayout kTmem = tmem_layout(T);
-  static constexpr auto kBarriers = places_of(barriers(T));
+  static constexpr auto kBarriers = offsets_of(barriers(T));
   static constexpr int kTileSlots = sm100::kTileSlots;
   using Tile = QTiles;
 

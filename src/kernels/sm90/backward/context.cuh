@@ -93,7 +93,7 @@ enum NamedBarrier { kStore = 1 };  // kStore: + math warpgroup
 template <BwdTraits T>
 struct Context {
   static constexpr SmemLayout kSmem = smem_layout(T);
-  static constexpr auto kBarriers = places_of(barriers(T));
+  static constexpr auto kBarriers = offsets_of(barriers(T));
 
   const BwdParams& params;
   unsigned char* smem;
