@@ -107,8 +107,8 @@ class Finisher {
       }
 #pragma unroll
       for (int i = 0; i < 4; i += 2) {
-        const int chunk = 4 * half + i + group;
-        ptx::stmatrix_x4(to + 16 * (chunk ^ slab_swizzle<kFinishColumns>(row)), x[i][0], x[i][1],
+        const int piece = 4 * half + i + group;
+        ptx::stmatrix_x4(to + 16 * (piece ^ slab_swizzle<kFinishColumns>(row)), x[i][0], x[i][1],
                          x[i + 1][0], x[i + 1][1]);
       }
     }

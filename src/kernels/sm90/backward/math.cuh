@@ -327,8 +327,8 @@ class Math {
       const ptx::SmemAddr to =
           c.smem_address(c.kSmem.ds + place.stage() * kDsBytes + key * kRowBytes);
       if (step % kBlockSteps == 0) c.pipeline(kDsFull).producer_acquire(place);
-      const int chunk = 2 * (step % kBlockSteps) + matrix / 2;
-      ptx::stmatrix_x4(to + 16 * (chunk ^ slab_swizzle<kQueryRows>(key)), rDS[step][0],
+      const int piece = 2 * (step % kBlockSteps) + matrix / 2;
+      ptx::stmatrix_x4(to + 16 * (piece ^ slab_swizzle<kQueryRows>(key)), rDS[step][0],
                        rDS[step][1], rDS[step][2], rDS[step][3]);
     }
   }

@@ -108,8 +108,8 @@ struct Epilogue {
     const ptx::SmemAddr to = ptx::smem_addr(rows) + row * kRowBytes;
 #pragma unroll
     for (int i = 0; i < T.head_dim_v / 16; ++i) {
-      const int slab = 16 * i / kSlab, chunk = 2 * (i % (kSlab / 16)) + matrix / 2;
-      ptx::stmatrix_x4(to + slab * kSlabBytes + 16 * (chunk ^ slab_swizzle<kSlab>(row)),
+      const int slab = 16 * i / kSlab, piece = 2 * (i % (kSlab / 16)) + matrix / 2;
+      ptx::stmatrix_x4(to + slab * kSlabBytes + 16 * (piece ^ slab_swizzle<kSlab>(row)),
                        pack<T.element>(rO[8 * i], rO[8 * i + 1]),
                        pack<T.element>(rO[8 * i + 2], rO[8 * i + 3]),
                        pack<T.element>(rO[8 * i + 4], rO[8 * i + 5]),
