@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/backward/sequence.cuh"
+#include "kernels/base/log2.h"
 #include "kernels/ptx/grid_dependency.cuh"
 #include "kernels/ptx/math.cuh"
 #include "kernels/tile/bf16_parts.cuh"
@@ -18,7 +19,6 @@ inline constexpr int kRowStep = kPreprocessThreads / kRowLanes;
 inline constexpr int kThreadRows = kQueryRows / kRowStep;
 // CTAs of an SM: the work is to wait for DRAM, and many wait at once.
 inline constexpr int kPreprocessCtas = 8;
-inline constexpr float kLog2E = 1.4426950408889634f;
 
 template <Element kElement>
 __device__ inline float dot(const uint4& a, const uint4& b, float sum) {

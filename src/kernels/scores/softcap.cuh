@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/base/cap_params.h"
+#include "kernels/base/log2.h"
 #include "kernels/ptx/math.cuh"
 
 namespace fa4 {
@@ -10,9 +11,8 @@ namespace fa4 {
 // tanh to about 4e-7 of its value. (tanh.approx is right to 5e-4 only: 30 of it moved lse
 // by 1.5e-4, ten times what docs/api.md allows.)
 __device__ inline float accurate_tanh(float x) {
-  constexpr float kTwoLog2E = 2.8853900817779268f;
   const float far =
-      fmaf(-2.0f, ptx::rcp_approx_ftz(ptx::ex2_approx_ftz(x * kTwoLog2E) + 1.0f), 1.0f);
+      fmaf(-2.0f, ptx::rcp_approx_ftz(ptx::ex2_approx_ftz(x * (2 * kLog2E)) + 1.0f), 1.0f);
   // Near 0 that difference cancels; the Taylor series to x^7 is off by 62/2835 x^9.
   const float x2 = x * x;
   const float series = fmaf(x2, fmaf(x2, -17.0f / 315, 2.0f / 15), -1.0f / 3);
@@ -52,7 +52,7 @@ __device__ inline float largest_of(const float (&s)[kScores]) {
 // another one NaN.
 template <int kScores>
 __device__ inline void cap_in_pairs(float (&s)[kScores], const CapParams& cap) {
-  const float factor = -2.8853900817779268f * cap.scale_over_softcap;
+  const float factor = -2 * kLog2E * cap.scale_over_softcap;
 #pragma unroll
   for (int i = 0; i < kScores; i += 2) {
     float& x = s[i];
@@ -71,7 +71,7 @@ template <int kScores>
 __device__ inline void cap_scores(float (&s)[kScores], const CapParams& cap, bool are_near,
                                   bool are_seen) {
   // Up to here pairs are off by at most 8e-6 of the 1e-5 that lse may be.
-  constexpr float kLargestInPairs = 64 * 1.44269504f;
+  constexpr float kLargestInPairs = 64 * kLog2E;
   if (cap.negates) {
 #pragma unroll
     for (int i = 0; i < kScores; ++i) s[i] = -s[i];

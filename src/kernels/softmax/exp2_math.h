@@ -1,11 +1,13 @@
 // The exponential of the online softmax: polynomials for 2^f, and when a row's maximum moves.
-// Shared by host and device: no includes.
+// Shared by host and device.
 //
 // 2^x = 2^n * 2^f with n = round(x), f = x - n in [-1/2, 1/2] (Cody and Waite). The coefficients
 // minimise the largest relative error of p(f) = c0 + c1 f + ... on that interval (Remez exchange,
 // double precision, then rounded to float); c0 is free, so 2^0 is off by at most that error, which
 // cancels in the normalised result.
 #pragma once
+
+#include "kernels/base/log2.h"
 
 namespace fa4 {
 
@@ -147,8 +149,5 @@ inline constexpr float kLowestMaxLog2 = -2 * kScoreLimitLog2;
 
 // Scores below 2^-127 of the (stale) maximum count as zero.
 inline constexpr float kExp2Lowest = -127.0f;
-
-inline constexpr float kLog2E = 1.4426950408889634f;
-inline constexpr float kLn2 = 0.6931471805599453f;
 
 }  // namespace fa4
