@@ -7,6 +7,7 @@ namespace fa4 {
 struct KeyBounds {
   int begin;
   int end;
+  constexpr bool is_empty() const { return begin >= end; }
 };
 
 // `position` = row + seqlen_k - seqlen_q. Windows are at most 2^30 - 1 and lengths below 2^30 -

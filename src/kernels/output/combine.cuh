@@ -84,7 +84,7 @@ struct Group {
 
 __device__ inline bool sees_keys(const FwdParams& p, const Row& row) {
   const KeyBounds bounds = key_bounds_of(p.heads, p.mask, row.tile, row.packed_row);
-  return bounds.begin < bounds.end;
+  return !bounds.is_empty();
 }
 
 // Eight parts of a row, which one warp takes together.

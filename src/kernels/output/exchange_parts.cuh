@@ -95,7 +95,7 @@ class PartReceiver {
     });
     const KeyBounds bounds =
         key_bounds_of(p_.heads, p_.mask, tile_, tile_.block * kTileRows + row_in_tile);
-    const FinishedRow end = finish_row(total.sum, total.max_log2, bounds.begin < bounds.end, sink);
+    const FinishedRow end = finish_row(total.sum, total.max_log2, !bounds.is_empty(), sink);
     if (lane == 0) store_lse(p_.output.lse, p_.sequences, p_.heads.heads_q, tile_, place, end.lse);
     if (lane >= kQuads) return;
     const int64_t row = out_element(p_, tile_, place);

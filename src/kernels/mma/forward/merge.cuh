@@ -96,7 +96,7 @@ class MergedTile {
         if (first && row >= 0) p.parts.stats[row] = total;
       } else {
         const KeyBounds bounds = key_bounds_of(p.heads, p.mask, tile, packed_row);
-        const FinishedRow end = finish_row(total.sum, total.max_log2, bounds.begin < bounds.end,
+        const FinishedRow end = finish_row(total.sum, total.max_log2, !bounds.is_empty(),
                                            sink_of(p.scores, tile, place));
         factors[i] = end.factor;
         at[i] = place.position < tile.seqlen_q ? out_element(p, tile, place) : -1;

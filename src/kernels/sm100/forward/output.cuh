@@ -32,7 +32,7 @@ struct OutputRow {
   __device__ bool sees_keys() const {
     const KeyBounds b =
         key_bounds_of(c.params.heads, c.params.mask, tile, first_row(c, tile, q_tile) + row);
-    return b.begin < b.end;
+    return !b.is_empty();
   }
   __device__ float sink() const { return sink_of(c.params.scores, tile, place()); }
   __device__ void store_lse(float lse) const {

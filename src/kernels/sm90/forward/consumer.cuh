@@ -384,7 +384,7 @@ class Consumer {
   // Whether row `r` of this thread sees keys: from the bounds of the tile where they are held.
   __device__ bool sees_keys(const Epilogue<T>& epilogue, int r) const {
     if constexpr (!kKeepBounds) return epilogue.sees_keys(row(r));
-    return r == 0 ? bounds[0].begin < bounds[0].end : bounds[1].begin < bounds[1].end;
+    return !(r == 0 ? bounds[0].is_empty() : bounds[1].is_empty());
   }
 
   __device__ void mask() {

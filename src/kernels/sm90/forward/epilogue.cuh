@@ -32,7 +32,7 @@ struct Epilogue {
 
   __device__ bool sees_keys(int row_in_tile) const {
     const KeyBounds b = key_bounds_of(c.params.heads, c.params.mask, tile, packed_row(row_in_tile));
-    return b.begin < b.end;
+    return !b.is_empty();
   }
   __device__ float sink(int row_in_tile) const {
     return sink_of(c.params.scores, tile, place(row_in_tile));
