@@ -101,7 +101,7 @@ __device__ inline void add_to_sums(const float (&x)[kCount], float* to) {
   float* of_lane = to + threadIdx.x % 32 * 4;
 #pragma unroll
   for (int i = 0; i < kCount; i += 4) {
-    ptx::red_add_v4(of_lane + i * 32, x[i], x[i + 1], x[i + 2], x[i + 3]);
+    ptx::red_relaxed_gpu_add_v4_f32(of_lane + i * 32, x[i], x[i + 1], x[i + 2], x[i + 3]);
   }
 }
 // kAtOnce loads of a thread are under way together.

@@ -7,7 +7,8 @@ namespace fa4::ptx {
 
 // red.relaxed.gpu.global.add.v4.f32 [a], {b0, b1, b2, b3};
 // PTX ISA, "red", sm_90
-__device__ inline void red_add_v4(float* to, float b0, float b1, float b2, float b3) {
+__device__ inline void red_relaxed_gpu_add_v4_f32(float* to, float b0, float b1, float b2,
+                                                  float b3) {
   asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(b0),
                "f"(b1), "f"(b2), "f"(b3)
                : "memory");
@@ -15,7 +16,7 @@ __device__ inline void red_add_v4(float* to, float b0, float b1, float b2, float
 
 // st.global.cs.v4.b32 [a], {b0, b1, b2, b3};  not likely to be read soon: evicted first
 // PTX ISA, "st", sm_20
-__device__ inline void st_cs(uint4* to, const uint4& b) {
+__device__ inline void st_global_cs_v4(uint4* to, const uint4& b) {
   asm volatile("st.global.cs.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(b.x), "r"(b.y),
                "r"(b.z), "r"(b.w)
                : "memory");
@@ -23,7 +24,7 @@ __device__ inline void st_cs(uint4* to, const uint4& b) {
 
 // @p st.global.v2.f32 [a], {b0, b1};
 // PTX ISA, "st", sm_20
-__device__ inline void st_v2_if(bool p, float* to, float b0, float b1) {
+__device__ inline void st_global_v2_f32_if(bool p, float* to, float b0, float b1) {
   asm volatile(
       "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %0, 0;\n\t@p st.global.v2.f32 [%1], {%2, %3};\n\t}" ::
           "r"(static_cast<int>(p)),

@@ -43,7 +43,7 @@ __device__ inline void setmaxnreg_dec() {
 
 // mov.u32 d, %tid.x;  read here: no register keeps what follows from it through a loop before
 // PTX ISA, "%tid", sm_10
-__device__ inline uint32_t thread_here() {
+__device__ inline uint32_t mov_tid_x() {
   uint32_t d;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(d));
   return d;

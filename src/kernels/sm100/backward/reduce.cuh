@@ -152,7 +152,7 @@ class Reducer {
       if (is_first) {
         *reinterpret_cast<float4*>(to) = float4{x, y, z, w};
       } else {
-        ptx::red_add_v4(to, x, y, z, w);
+        ptx::red_relaxed_gpu_add_v4_f32(to, x, y, z, w);
       }
     });
   }

@@ -117,7 +117,7 @@ class Finisher {
   }
 
   // Where it is asked for: ptxas has no register for what would follow from it in every work.
-  __device__ static int lane() { return static_cast<int>(ptx::thread_here() % 32); }
+  __device__ static int lane() { return static_cast<int>(ptx::mov_tid_x() % 32); }
   __device__ static int place(State of) {
     return Context<T>::kSmem.finish + of.stage() * kFinishBytes;
   }

@@ -126,7 +126,7 @@ struct GradientStore {
 #pragma unroll
       for (int i = 0; i < kRounds; ++i) {
         if (kRowsAtOnce * i >= rows || column + 8 * piece >= columns) continue;
-        ptx::st_cs(reinterpret_cast<uint4*>(to + kRowsAtOnce * i * stride), pieces[i]);
+        ptx::st_global_cs_v4(reinterpret_cast<uint4*>(to + kRowsAtOnce * i * stride), pieces[i]);
       }
       slab += kSlabBytes;
       to += kSlab;
@@ -142,7 +142,8 @@ struct GradientStore {
       const int columns = lane % 32 / 4 + 8 * r < num_rows() ? tensor.columns - column : 0;
 #pragma unroll
       for (int j = 0; j < kElements / 4; ++j) {
-        ptx::st_v2_if(8 * j < columns, to + 8 * j, x[4 * j + 2 * r], x[4 * j + 2 * r + 1]);
+        ptx::st_global_v2_f32_if(8 * j < columns, to + 8 * j, x[4 * j + 2 * r],
+                                 x[4 * j + 2 * r + 1]);
       }
       to += 8 * tensor.stride_seqlen;
     }

@@ -34,7 +34,7 @@ struct WorkEnd {
  private:
   // K's place, or V's.
   __device__ void give_back(bool keys) const {
-    if (ptx::thread_here() % 32 != 0) return;
+    if (ptx::mov_tid_x() % 32 != 0) return;
     if (keys) {
       c.pipeline(kKFull).consumer_release(k);
     } else {
@@ -45,7 +45,7 @@ struct WorkEnd {
   // Whether this work's dk and dv are to be stored.
   __device__ bool has_all_parts(HeldSums<T>& held, bool of_dv) const {
     if (c.params.workspace.part_sums == nullptr) return true;
-    const int warp = ptx::thread_here() % kWarpgroupThreads / 32;
+    const int warp = ptx::mov_tid_x() % kWarpgroupThreads / 32;
     const WarpSums<T> sums{held, 4 * warpgroup + warp, of_dv};
     return PartSums(c.params, work.sequence, work.head, work.first_key(), sums.unit())
         .collect(sums);
@@ -53,7 +53,7 @@ struct WorkEnd {
 
   __device__ void store(HeldSums<T>& held, bool of_dv) const {
     const BwdGradients& gradients = c.params.gradients;
-    const int lane = ptx::thread_here() % kWarpgroupThreads;
+    const int lane = ptx::mov_tid_x() % kWarpgroupThreads;
     const int keys = c.kSmem.k + k.stage() * k_bytes(T);
     const GradientStore<T> to{c, work, warpgroup, lane, of_dv ? keys : c.kSmem.v};
     if (!of_dv) {
