@@ -8,9 +8,10 @@
 
 namespace fa4::sm100 {
 
-template <int kResponseBytes>
 class LaunchControl {
  public:
+  static constexpr int kResponseBytes = 16;  // what the instruction writes
+
   // All lanes of one warp call it. Returns blockIdx.x of the CTA that was cancelled, or -1 when all
   // have started. `response` is kResponseBytes of shared memory, `barrier` takes one arrival and
   // those bytes.

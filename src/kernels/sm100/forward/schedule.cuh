@@ -78,7 +78,8 @@ class Scheduler {
   const FwdContext<T>& c;
   RankingScheduler<WorkScheduler<tile_m(T), T.parts, T.cta_group>, T.parts, T.parts> tiles;
   bool is_first = true;
-  LaunchControl<kCancelBytes> launch_control;
+  LaunchControl launch_control;
+  static_assert(LaunchControl::kResponseBytes == kCancelBytes);
 };
 
 }  // namespace fa4::sm100
