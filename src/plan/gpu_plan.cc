@@ -161,7 +161,8 @@ bool leaves_sms(const TileSchedule& s, const DeviceSpec& device) {
 void explain_group(const TileSchedule& s, std::vector<PlanStep>* steps) {
   steps->push_back({"pack_gqa", fmt::format("{} query heads in a tile's rows", s.group),
                     s.group > 1 ? "fewer tiles than head by head"
-                                : "head by head is as few tiles, or the group is above 128"});
+                                : "packing saves no tiles (of packed q less than a tenth), or the "
+                                  "group is above 128 or its stride above TMA's"});
 }
 
 PlanStep explain_part_schedule(const TileSchedule& s, const KeyParts& parts) {
