@@ -115,7 +115,7 @@ int64_t heads_of_work(const AttentionProblem& p, const BackwardShape& shape) {
 // Whether works get longer from block to block, and each brings a gradient of queries: then a head
 // that goes up and one that goes down fill SMs between them, without a wait.
 bool half_go_down(const MaskSpec& mask, const BackwardShape& shape) {
-  return !mask.is_bounded_left() && shape.parts == 1;
+  return !mask.is_bounded_left() && shape.works_per_block == 1;
 }
 
 // How many of a sequence's heads go down the queries.

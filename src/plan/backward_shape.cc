@@ -8,7 +8,9 @@ namespace fa4::internal {
 namespace {
 
 // CTAs for the same block of keys.
-int64_t ctas_of_keys(const BackwardShape& shape) { return int64_t{shape.cluster} * shape.parts; }
+int64_t ctas_of_keys(const BackwardShape& shape) {
+  return int64_t{shape.cluster} * shape.works_per_block;
+}
 
 }  // namespace
 

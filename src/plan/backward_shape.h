@@ -25,7 +25,7 @@ struct BackwardShape {
   int threads = 0;
   int smem_bytes = 0;
   int cluster = 1;
-  int parts = 1;  // CTAs for the same keys, each with some of the products
+  int works_per_block = 1;  // CTAs for the same keys, each with some of the products
   // CTAs that go from block of keys to block of keys in the order of a ticket; 0: one a block.
   int persistent_ctas = 0;
   // Deterministic or not, the first to add to a block of dq may store, and works clear dq's sums of

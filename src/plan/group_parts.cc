@@ -107,7 +107,7 @@ class BlockSteps {
 // one after the other, some wait long for turns, and what they read has left the cache. So few
 // parts that SMs stand idle have fewer heads each.
 int64_t deterministic_heads_of_part(const AttentionProblem& p, const BackwardShape& shape) {
-  if (shape.parts > 1 || !mask_as_asked(p).is_bounded_right()) return 1;
+  if (shape.works_per_block > 1 || !mask_as_asked(p).is_bounded_right()) return 1;
   const int64_t most = shape.head_dim <= kFewColumns ? kHeadsOfPartOfFewColumns : kHeadsOfPart;
   int64_t heads = std::clamp<int64_t>(p.heads_q / kPartsThatFill, 1, std::min(most, p.group()));
   while (p.group() % heads != 0) --heads;
@@ -136,7 +136,7 @@ int choose_group_parts(const AttentionProblem& p, const DeviceSpec& device,
   if (p.batch == 0) return 1;  // no sequence has a mean length
   const Sequences s = mean_sequences(p);
   const int64_t machines = std::max(device.num_sms / shape.cluster, 1);
-  const int64_t heads = s.batch * p.heads_kv * shape.parts;
+  const int64_t heads = s.batch * p.heads_kv * shape.works_per_block;
   const BlockSteps blocks(s, p.mask, shape.keys);
   if (blocks.mean() == 0.0) return 1;
   const double spread = are_uneven(p.mask) ? spread_of(p, blocks.mean()) : 0.0;

@@ -56,7 +56,7 @@ BackwardShape Sm100BackwardSpec::shape() const {
           .threads = sm100::bwd::kNumThreads,
           .smem_bytes = sm100::bwd::smem_layout(traits).total,
           .cluster = traits.cta_group,
-          .parts = sm100::bwd::num_parts(traits),
+          .works_per_block = sm100::bwd::works_per_block(traits),
           .group_parts = group_parts};
 }
 

@@ -53,7 +53,7 @@ BackwardShape Sm90BackwardSpec::shape() const {
                                                           : StatisticForm::kPartOfDelta,
           .threads = sm90::bwd::kNumThreads,
           .smem_bytes = sm90::bwd::smem_layout(traits).total,
-          .parts = sm90::bwd::num_parts(traits),
+          .works_per_block = sm90::bwd::works_per_block(traits),
           .persistent_ctas = num_sms,
           .first_stores = true,
           .finishes = traits.finish_stages > 0,

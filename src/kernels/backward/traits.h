@@ -24,13 +24,13 @@ constexpr int fragment_place(int row) {
 }
 
 // What a work of the main kernel computes: all gradients, or some of them where works are split.
-enum class Part { kAll, kDkAndDq, kDv };
+enum class WorkKind { kAll, kDkAndDq, kDv };
 // Takes the kind of work out of `index`: a block of keys has two works, the longer first; `index`,
 // which counts works, becomes the block's.
-constexpr Part take_part(uint32_t& index) {
-  const Part part = index % 2 == 0 ? Part::kDkAndDq : Part::kDv;
+constexpr WorkKind take_work_kind(uint32_t& index) {
+  const WorkKind kind = index % 2 == 0 ? WorkKind::kDkAndDq : WorkKind::kDv;
   index /= 2;
-  return part;
+  return kind;
 }
 
 inline constexpr int kPreprocessThreads = 256;

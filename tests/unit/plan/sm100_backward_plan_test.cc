@@ -157,7 +157,7 @@ TEST(Sm100Backward, PlacesOfWorksForDvAlone) {
   for (const BwdTraits& t : all_variants()) {
     if (!t.split) continue;
     ++kernels;
-    const bwd::SmemLayout dv = bwd::smem_layout(t, Part::kDv), dk = bwd::smem_layout(t);
+    const bwd::SmemLayout dv = bwd::smem_layout(t, WorkKind::kDv), dk = bwd::smem_layout(t);
     expect_apart({{"k", dv.k, bwd::k_bytes(t)},
                   {"q", dv.q, t.dv_stages * bwd::q_bytes(t)},
                   {"dout", dv.dout, t.dv_stages * bwd::dout_bytes(t)}},

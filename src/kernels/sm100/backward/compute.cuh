@@ -12,10 +12,10 @@
 
 namespace fa4::sm100::bwd {
 
-template <BwdTraits T, Part kPart>
+template <BwdTraits T, WorkKind kKind>
 class Compute {
  public:
-  __device__ explicit Compute(const Context<T, kPart>& context)
+  __device__ explicit Compute(const Context<T, kKind>& context)
       : c(context),
         p(context.params),
         lanes(first_lane()),
@@ -30,12 +30,12 @@ class Compute {
     for (Steps steps(w, p.group); !steps.is_done(); steps.advance(w)) {
       step(steps.m_block() * block_rows(T) + warpgroup * kColumns, steps.is_masked(w));
     }
-    SumStore<T, kPart>(c, tmem(0), warpgroup, row).run(w);
+    SumStore<T, kKind>(c, tmem(0), warpgroup, row).run(w);
   }
 
  private:
   static constexpr int kColumns = own_rows(T), kChunks = kColumns / kChunk;
-  static constexpr bool kMakesP = kPart != Part::kDkAndDq, kMakesDs = kPart != Part::kDv;
+  static constexpr bool kMakesP = kKind != WorkKind::kDkAndDq, kMakesDs = kKind != WorkKind::kDv;
   static constexpr bool kSplitsS = splits_s(T), kLateDq = dq_over_s(T);
   // Softcap takes more registers: chunks of S are loaded when they are needed, where nobody waits
   // until S has been read and P of an earlier chunk is not written over a later one.
@@ -221,7 +221,7 @@ class Compute {
     }
   }
 
-  const Context<T, kPart>& c;
+  const Context<T, kKind>& c;
   const BwdParams& p;
   const uint32_t lanes;  // of this warp, in tensor memory
   const int warpgroup;   // which one of the two

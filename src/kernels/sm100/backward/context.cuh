@@ -15,7 +15,7 @@ namespace fa4::sm100::bwd {
 // the group `rows.n_block_min` up to `rows.n_block_max` (block_of_visit). The CTAs of a pair visit
 // the same ones.
 struct Work {
-  Part part;
+  WorkKind kind;
   Sequence sequence;
   int head;  // of k and v, or a part of one's group (BwdParams::heads_kv)
   int first_key;
@@ -28,13 +28,13 @@ static_assert(sizeof(Work) <= kWorkBytes);
 template <BwdTraits T>
 __device__ inline Work find_work(const BwdParams& p, uint32_t rank, uint32_t index) {
   constexpr int kGroupKeys = group_keys(T), kRows = block_rows(T);
-  Part part = Part::kAll;
-  if constexpr (T.split) part = take_part(index);
+  WorkKind kind = WorkKind::kAll;
+  if constexpr (T.split) kind = take_work_kind(index);
   const int blocks = (p.sequences.seqlen_k + kGroupKeys - 1) / kGroupKeys;
   const BlockOfKeys at =
       block_of_keys(p.order, index, p.sequences.batch, p.heads_kv, static_cast<uint32_t>(blocks));
   const int first = at.block * kGroupKeys;
-  Work work{.part = part,
+  Work work{.kind = kind,
             .sequence = sequence_of(p.sequences, at.batch),
             .head = at.head,
             .first_key = first + static_cast<int>(rank) * kKeys,
@@ -78,11 +78,11 @@ struct Steps {
   }
 };
 
-// Everything a role needs of a work that computes `kPart`.
-template <BwdTraits T, Part kPart>
+// Everything a role needs of a work that computes `kKind`.
+template <BwdTraits T, WorkKind kKind>
 struct Context {
   // As constants: the compiler would inline what computes them wherever it is called.
-  static constexpr SmemLayout kSmem = smem_layout(T, kPart);
+  static constexpr SmemLayout kSmem = smem_layout(T, kKind);
   static constexpr TmemLayout kTmem = tmem_layout(T);
   static constexpr auto kBarriers = offsets_of(barriers(T));
 

@@ -61,8 +61,8 @@ namespace fa4::sm100::bwd {
 
 // In a deterministic order a CTA waits for those of earlier keys. These must have started, so that
 // work comes in the order in which CTAs do, whatever their numbers.
-template <BwdTraits T, Part kPart>
-__device__ inline void take_ticket(const Context<T, kPart>& c) {
+template <BwdTraits T, WorkKind kKind>
+__device__ inline void take_ticket(const Context<T, kKind>& c) {
   if (threadIdx.x == 0 && c.group.leads()) {
     const uint32_t ticket = atomicAdd(c.params.workspace.ticket, 1u);
 #pragma unroll
@@ -73,35 +73,35 @@ __device__ inline void take_ticket(const Context<T, kPart>& c) {
   CtaGroup<T.cta_group>::sync();
 }
 
-template <BwdTraits T, Part kPart>
-__device__ inline void run(const Context<T, kPart>& c, Role role) {
+template <BwdTraits T, WorkKind kKind>
+__device__ inline void run(const Context<T, kKind>& c, Role role) {
   constexpr RegisterSplit kRegisters = register_split(T);
   switch (role) {
     case Role::kReduce:
       ptx::setmaxnreg_inc<kRegisters.reduce>();
-      if constexpr (kPart != Part::kDv) Reducer<T, kPart>(c).run();
+      if constexpr (kKind != WorkKind::kDv) Reducer<T, kKind>(c).run();
       return;
     case Role::kCompute0:
     case Role::kCompute1:
       ptx::setmaxnreg_inc<kRegisters.compute>();
-      Compute<T, kPart>(c).run();
+      Compute<T, kKind>(c).run();
       return;
     default:
       ptx::setmaxnreg_dec<kRegisters.other>();
-      if (role == Role::kMma) MmaIssuer<T, kPart>(c).run();
-      if (role == Role::kLoad) Loader<T, kPart>(c).run();
-      if (role == Role::kStatistics) StatisticSplitter<T, kPart>(c).run();
+      if (role == Role::kMma) MmaIssuer<T, kKind>(c).run();
+      if (role == Role::kLoad) Loader<T, kKind>(c).run();
+      if (role == Role::kStatistics) StatisticSplitter<T, kKind>(c).run();
       if (T.cta_group > 1 && role == Role::kRelay) relay(c);
   }
 }
 
 // What a work of a kernel whose works are split computes.
 template <BwdTraits T>
-__device__ inline void run_part(const Context<T, Part::kDkAndDq>& c, Role role) {
-  if (c.work().part == Part::kDkAndDq) {
+__device__ inline void run_kind(const Context<T, WorkKind::kDkAndDq>& c, Role role) {
+  if (c.work().kind == WorkKind::kDkAndDq) {
     run(c, role);
   } else {
-    run(Context<T, Part::kDv>{c.params, c.smem, c.group}, role);
+    run(Context<T, WorkKind::kDv>{c.params, c.smem, c.group}, role);
   }
 }
 
@@ -120,8 +120,8 @@ __global__ void __launch_bounds__(sm100::bwd::kNumThreads, 1)
   Group::announce();
   // The kind of work is not known yet: any will do, since barriers and what lies behind them have
   // the same place in all.
-  constexpr Part kFirstPart = T.split ? Part::kDkAndDq : Part::kAll;
-  const Context<T, kFirstPart> context{params, smem, {Group::own_rank()}};
+  constexpr WorkKind kAnyKind = T.split ? WorkKind::kDkAndDq : WorkKind::kAll;
+  const Context<T, kAnyKind> context{params, smem, {Group::own_rank()}};
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / kWarpThreads, 0);
   const Role role = role_of(warp);
   if (threadIdx.x == 0) initialise_barriers(context.kBarriers, context.barrier(0));
@@ -138,7 +138,7 @@ __global__ void __launch_bounds__(sm100::bwd::kNumThreads, 1)
 
   if (context.work().steps >= 0) {
     if constexpr (T.split) {
-      run_part(context, role);
+      run_kind(context, role);
     } else {
       run(context, role);
     }

@@ -173,15 +173,15 @@ struct SmemLayout {
   int tmem;        // uint32_t[2]: what tcgen05.alloc returned; the ticket
   int total;
 };
-constexpr SmemLayout smem_layout(const BwdTraits& t, Part part) {
+constexpr SmemLayout smem_layout(const BwdTraits& t, WorkKind kind) {
   const bool pair = t.cta_group > 1;
   SmemLayout s{};
   s.v = s.k + k_bytes(t);
-  s.q = part == Part::kDv ? s.v : s.v + v_bytes(t);
-  s.dout = s.q + q_stages(t, part) * q_bytes(t);
-  s.ds = s.dout + dout_stages(t, part) * dout_bytes(t);
+  s.q = kind == WorkKind::kDv ? s.v : s.v + v_bytes(t);
+  s.dout = s.q + q_stages(t, kind) * q_bytes(t);
+  s.ds = s.dout + dout_stages(t, kind) * dout_bytes(t);
   int end = s.v + v_bytes(t) + t.q_stages * q_bytes(t) + t.dout_stages * dout_bytes(t) +
-            ds_bytes(t);  // of every part
+            ds_bytes(t);  // of every kind
   s.k_sum = pair ? end : s.k;
   if (pair) end += k_sum_bytes(t);
   s.q_sum = pair && !q_twice(t) ? end : s.q;
@@ -202,7 +202,7 @@ constexpr SmemLayout smem_layout(const BwdTraits& t, Part part) {
 // The layout of those works that need most of it. Everything behind the tiles lies at the same
 // place in all works of a kernel.
 constexpr SmemLayout smem_layout(const BwdTraits& t) {
-  return smem_layout(t, t.split ? Part::kDkAndDq : Part::kAll);
+  return smem_layout(t, t.split ? WorkKind::kDkAndDq : WorkKind::kAll);
 }
 
 // nullptr, or what is wrong with works that are split.
@@ -211,7 +211,7 @@ constexpr const char* why_not_split(const BwdTraits& t) {
   if (t.head_dim % kDqLanes != 0) return "where dk and dv are split, head_dim a multiple of 128";
   if (t.q_stages != 1 || t.dout_stages != 1 || t.dv_stages < 2)
     return "where dk and dv are split, Q and dO have one stage, and two or more in works for dv";
-  const SmemLayout dv = smem_layout(t, Part::kDv);
+  const SmemLayout dv = smem_layout(t, WorkKind::kDv);
   if (dv.ds > smem_layout(t).minus_ones) return "the stages of works for dv do not fit";
   return nullptr;
 }

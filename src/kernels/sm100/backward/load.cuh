@@ -21,10 +21,10 @@ struct TileSource {
   int batch;
 };
 
-template <BwdTraits T, Part kPart>
+template <BwdTraits T, WorkKind kKind>
 class Loader {
  public:
-  __device__ explicit Loader(const Context<T, kPart>& context)
+  __device__ explicit Loader(const Context<T, kKind>& context)
       : c(context),
         p(context.params),
         w(context.work()),
@@ -48,10 +48,10 @@ class Loader {
       const bool is_first = steps.left == w.steps;
       load_stats(steps);
       // Where works are split dO is free first.
-      const bool dout_first = kPart == Part::kDkAndDq && !is_first;
+      const bool dout_first = kKind == WorkKind::kDkAndDq && !is_first;
       if (dout_first) load_dout(steps);
       load_q(steps);
-      if (kPart != Part::kDv && is_first) {
+      if (kKind != WorkKind::kDv && is_first) {
         load<VTile<kKeys, T.head_dim_v>>(key_source(p.maps.v, 0, w.first_key), c.kSmem.v, kVFull, 0,
                                          keys - w.first_key);
       }
@@ -230,13 +230,13 @@ class Loader {
     }
   }
 
-  const Context<T, kPart>& c;
+  const Context<T, kKind>& c;
   const BwdParams& p;
   const Work& w;
   const int rank;
-  PipelineState<q_stages(T, kPart)> q;
+  PipelineState<q_stages(T, kKind)> q;
   PipelineState<T.sum_stages> q_sum;
-  PipelineState<dout_stages(T, kPart)> dout;
+  PipelineState<dout_stages(T, kKind)> dout;
   PipelineState<T.sum_stages> dout_sum;
   PipelineState<kStatStages> stats;
   PhasesOf<T, kRaw> raw;

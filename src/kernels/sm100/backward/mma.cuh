@@ -19,10 +19,10 @@
 
 namespace fa4::sm100::bwd {
 
-template <BwdTraits T, Part kPart>
+template <BwdTraits T, WorkKind kKind>
 class MmaIssuer {
  public:
-  __device__ explicit MmaIssuer(const Context<T, kPart>& context)
+  __device__ explicit MmaIssuer(const Context<T, kKind>& context)
       : c(context),
         tmem{*reinterpret_cast<uint32_t*>(context.smem + context.kSmem.tmem)},
         base(__shfl_sync(0xffffffffu, ptx::smem_addr(context.smem).value >> 4 & 0x3fff, 0)) {}
@@ -35,9 +35,9 @@ class MmaIssuer {
     c.wait(kKFull, 0, 0);
     if constexpr (in_turn(T)) {
       issue_in_turn(steps);
-    } else if constexpr (kPart == Part::kDkAndDq) {
+    } else if constexpr (kKind == WorkKind::kDkAndDq) {
       issue_dk_and_dq(steps);
-    } else if constexpr (kPart == Part::kDv) {
+    } else if constexpr (kKind == WorkKind::kDv) {
       issue_dv_alone(steps);
     } else {
       issue_ahead(steps);
@@ -52,7 +52,7 @@ class MmaIssuer {
   static constexpr bool kPair = kGroup > 1, kLateDq = dq_over_s(T);
   static constexpr int kSteps = 4;  // products of one statement, where a slab has as many
   static constexpr int kRows = block_rows(T);
-  static constexpr int kQStages = q_stages(T, kPart), kDoutStages = dout_stages(T, kPart);
+  static constexpr int kQStages = q_stages(T, kKind), kDoutStages = dout_stages(T, kKind);
   static constexpr uint32_t kScores = umma_instruction(T.element, group_keys(T), kRows, false);
   static constexpr uint32_t kDv = umma_instruction(T.element, group_keys(T), T.head_dim_v, true);
   static constexpr uint32_t kDk = umma_instruction(T.element, group_keys(T), T.head_dim, true);
@@ -60,7 +60,7 @@ class MmaIssuer {
   static constexpr uint32_t kTransposedDq =
       umma_instruction(T.element, kDqLanes, kRows, true, true);
 
-  static constexpr TmemLayout kTmem = Context<T, kPart>::kTmem;
+  static constexpr TmemLayout kTmem = Context<T, kKind>::kTmem;
   static constexpr int kQSumBytes = kPair ? q_sum_bytes(T) : q_bytes(T);
   static constexpr int kDoutSumBytes = kPair ? dout_sum_bytes(T) : dout_bytes(T);
 
@@ -142,7 +142,7 @@ class MmaIssuer {
     multiply_scores<QkDescriptor, T.head_dim>(c.kTmem.s, c.kSmem.k, c.kSmem.q + stage * q_bytes(T));
     if constexpr (takes_lse_off(T)) take_off(c.kTmem.s, c.kSmem.lse, kLseFull);
     commit(kSFull);
-    if constexpr (kPair || kPart == Part::kDv) commit(kQEmpty, stage);
+    if constexpr (kPair || kKind == WorkKind::kDv) commit(kQEmpty, stage);
   }
 
   // dPᵀ = V dOᵀ - delta. dP of the block before is in registers, since its dK was issued; dQ in its
@@ -154,7 +154,7 @@ class MmaIssuer {
                                                c.kSmem.dout + stage * dout_bytes(T));
     take_off(c.kTmem.dp, c.kSmem.delta, kDeltaFull);
     commit(kDpFull);
-    if constexpr (kPair || kPart == Part::kDkAndDq) commit(kDoutEmpty, stage);
+    if constexpr (kPair || kKind == WorkKind::kDkAndDq) commit(kDoutEmpty, stage);
   }
 
   // D -= a number of each query: a step more, whose operands lie without a swizzle, 128 bytes from
@@ -173,9 +173,9 @@ class MmaIssuer {
   // dV += Pᵀ dO
   __device__ void issue_dv(int i, bool has_next) {
     constexpr int kStages = kPair ? T.sum_stages : kDoutStages;
-    const int stage = kPair                ? wait_for_stage<kStages>(kDoutSumFull, i)
-                      : kPart == Part::kDv ? wait_for_stage<kStages>(kDoutFull, i)
-                                           : i % kStages;
+    const int stage = kPair                    ? wait_for_stage<kStages>(kDoutSumFull, i)
+                      : kKind == WorkKind::kDv ? wait_for_stage<kStages>(kDoutFull, i)
+                                               : i % kStages;
     wait_for(kPFull);
     add_up<VDescriptor, kDv, kTmem.p_stride>(c.kTmem.dv, c.kTmem.p,
                                              c.kSmem.dout_sum + stage * kDoutSumBytes, i > 0);
@@ -272,7 +272,7 @@ class MmaIssuer {
   // next, which is not used.
   __device__ uint32_t k_major(int tile) const { return base + (1 << 16) + (tile >> 4); }
 
-  const Context<T, kPart>& c;
+  const Context<T, kKind>& c;
   const ptx::TmemAddr tmem;
   const uint32_t base;  // of shared memory, in a descriptor
   PhasesOf<T, kSFree, kPFull, kLseFull, kDeltaFull, kDsFull, kDsRelayed, kDqFree> phases;

@@ -72,10 +72,10 @@ struct ColumnsOfDq {
   }
 };
 
-template <BwdTraits T, Part kPart>
+template <BwdTraits T, WorkKind kKind>
 class Reducer {
  public:
-  __device__ explicit Reducer(const Context<T, kPart>& context)
+  __device__ explicit Reducer(const Context<T, kKind>& context)
       : c(context),
         share(threadIdx.x % kWarpgroupThreads),
         dq{first_lane() | static_cast<uint32_t>(context.kTmem.dq)} {}
@@ -157,7 +157,7 @@ class Reducer {
     });
   }
 
-  const Context<T, kPart>& c;
+  const Context<T, kKind>& c;
   const Share share;
   const ptx::TmemAddr dq;
 };

@@ -7,8 +7,8 @@ namespace fa4::sm100::bwd {
 
 // The other CTA's stores are of the generic proxy, the products that read them of the async one:
 // who sees their barrier complete puts the fence between the two.
-template <BwdTraits T, Part kPart>
-__device__ inline void relay(const Context<T, kPart>& c) {
+template <BwdTraits T, WorkKind kKind>
+__device__ inline void relay(const Context<T, kKind>& c) {
   PhasesOf<T, kDsPeer> phases;
 #pragma unroll 1
   for (int i = c.work().steps; i > 0; --i) {

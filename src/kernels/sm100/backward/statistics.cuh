@@ -8,10 +8,10 @@
 
 namespace fa4::sm100::bwd {
 
-template <BwdTraits T, Part kPart>
+template <BwdTraits T, WorkKind kKind>
 class StatisticSplitter {
  public:
-  __device__ explicit StatisticSplitter(const Context<T, kPart>& context)
+  __device__ explicit StatisticSplitter(const Context<T, kKind>& context)
       : c(context), lane(threadIdx.x % kWarpThreads) {}
 
   // The parts of a block are read by the last step of S and of dP: when that is done, the next
@@ -34,7 +34,7 @@ class StatisticSplitter {
         if (i > 0) phases.wait(c, kSFull);
         hand_over(lse, c.kSmem.lse, kLseFull);
       }
-      if constexpr (kPart == Part::kDv) continue;
+      if constexpr (kKind == WorkKind::kDv) continue;
       if (i > 0) phases.wait(c, kDpFull);
       hand_over(delta, c.kSmem.delta, kDeltaFull);
     }
@@ -82,7 +82,7 @@ class StatisticSplitter {
     return {pack<kOfParts>(parts[0], parts[1]), pack<kOfParts>(parts[2], 0.0f), 0, 0};
   }
 
-  const Context<T, kPart>& c;
+  const Context<T, kKind>& c;
   const int lane;
   PipelineState<kStatStages> stats;
   PhasesOf<T, kSFull, kDpFull> phases;

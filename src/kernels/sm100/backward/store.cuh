@@ -49,10 +49,10 @@ struct HeldSums {
   }
 };
 
-template <BwdTraits T, Part kPart>
+template <BwdTraits T, WorkKind kKind>
 class SumStore {
  public:
-  __device__ SumStore(const Context<T, kPart>& context, ptx::TmemAddr lanes, int warpgroup, int row)
+  __device__ SumStore(const Context<T, kKind>& context, ptx::TmemAddr lanes, int warpgroup, int row)
       : c(context), p(context.params), lanes(lanes), warpgroup(warpgroup), row(row) {}
 
   // The first warpgroup's is dV, the other one's dK; or each has half of the columns of one.
@@ -61,9 +61,9 @@ class SumStore {
       c.wait(kSumsFull, 0, 0);
       ptx::tcgen05_fence_after_thread_sync();
     }
-    if constexpr (kPart == Part::kDv) {
+    if constexpr (kKind == WorkKind::kDv) {
       store_dv<T.head_dim_v / kComputeWarpgroups>(w, warpgroup);
-    } else if constexpr (kPart == Part::kDkAndDq) {
+    } else if constexpr (kKind == WorkKind::kDkAndDq) {
       store_dk<T.head_dim / kComputeWarpgroups>(w, warpgroup);
     } else if (warpgroup == 0) {
       store_dv<T.head_dim_v>(w, 0);
@@ -99,7 +99,7 @@ class SumStore {
       if (w.head % p.group_parts != 0) return;
     } else if (p.workspace.part_sums != nullptr && w.first_key < w.sequence.seqlen_k) {
       constexpr int kWarps = kWarpgroupThreads / kWarpThreads;
-      constexpr int kFirst = kPart == Part::kDkAndDq ? kComputeWarpgroups * kWarps : 0;
+      constexpr int kFirst = kKind == WorkKind::kDkAndDq ? kComputeWarpgroups * kWarps : 0;
       const PartSums sums(p, w.sequence, w.head, w.first_key,
                           kFirst + warpgroup * kWarps + held.warp);
       if (!sums.collect(held)) return;
@@ -124,7 +124,7 @@ class SumStore {
     }
   }
 
-  const Context<T, kPart>& c;
+  const Context<T, kKind>& c;
   const BwdParams& p;
   const ptx::TmemAddr lanes;  // of this warp
   const int warpgroup;        // which one of the two

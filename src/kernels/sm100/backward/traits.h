@@ -50,12 +50,12 @@ constexpr int block_rows(const BwdTraits& t) { return t.split ? 64 : 128; }
 constexpr int own_rows(const BwdTraits& t) { return block_rows(t) / kComputeWarpgroups; }
 
 // Works for dv alone read no V and make no dS: their rings of Q and dO lie in that place too.
-constexpr int num_parts(const BwdTraits& t) { return t.split ? 2 : 1; }
-constexpr int q_stages(const BwdTraits& t, Part part) {
-  return part == Part::kDv ? t.dv_stages : t.q_stages;
+constexpr int works_per_block(const BwdTraits& t) { return t.split ? 2 : 1; }
+constexpr int q_stages(const BwdTraits& t, WorkKind kind) {
+  return kind == WorkKind::kDv ? t.dv_stages : t.q_stages;
 }
-constexpr int dout_stages(const BwdTraits& t, Part part) {
-  return part == Part::kDv ? t.dv_stages : t.dout_stages;
+constexpr int dout_stages(const BwdTraits& t, WorkKind kind) {
+  return kind == WorkKind::kDv ? t.dv_stages : t.dout_stages;
 }
 
 // Who a warp is. Without a pair the relay has nothing to do.

@@ -21,7 +21,7 @@ __device__ inline Section section_of(const BwdParams& p, const Work& work) {
 }
 template <BwdTraits T>
 __device__ inline uint32_t works_of(const BwdParams& p, const Section& section) {
-  return section.heads * num_key_blocks(p) * num_parts(T);
+  return section.heads * num_key_blocks(p) * works_per_block(T);
 }
 
 // A reducing thread: until so many have counted, and what they wrote or added may be added to.
@@ -44,8 +44,8 @@ __device__ inline BlockShare share_of(const BwdParams& p, const WorkOf<T>& work,
   const uint32_t blocks_of_head = p.group * num_query_blocks(p.sequences.seqlen_q);
   const uint32_t blocks = of.heads * blocks_of_head;
   const uint32_t works = works_of<T>(p, own);
-  const uint32_t place = (work.index - own.first_head * num_key_blocks(p)) * num_parts(T) +
-                         (part_of(work) == Part::kDv ? 1 : 0);
+  const uint32_t place = (work.index - own.first_head * num_key_blocks(p)) * works_per_block(T) +
+                         (work_kind_of(work) == WorkKind::kDv ? 1 : 0);
   const uint32_t share = (blocks + works - 1) / works, begin = place * share;
   return {of.first_head * blocks_of_head, begin, min(begin + share, blocks)};
 }

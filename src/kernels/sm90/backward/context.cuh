@@ -26,16 +26,16 @@ struct Work {
   __device__ int first_key() const { return n_block * kKeys; }
   __device__ int part_of_group(const BwdParams& p) const { return head - kv_head * p.group_parts; }
 };
-// What a work carries besides, where works say what they compute (works_have_parts).
-struct WorkKind {
-  Part part;
+// What a work carries besides, where works say what they compute (works_have_kinds).
+struct KindOfWork {
+  WorkKind kind;
   uint32_t steps_of_others;  // as Work::steps_before, of the other kind's works
 };
-struct WorkWithPart : WorkKind, Work {};
+struct WorkWithKind : KindOfWork, Work {};
 template <BwdTraits T>
-using WorkOf = Choice<works_have_parts(T), WorkWithPart, Work>;
-__device__ inline Part part_of(const Work&) { return Part::kAll; }
-__device__ inline Part part_of(const WorkWithPart& work) { return work.part; }
+using WorkOf = Choice<works_have_kinds(T), WorkWithKind, Work>;
+__device__ inline WorkKind work_kind_of(const Work&) { return WorkKind::kAll; }
+__device__ inline WorkKind work_kind_of(const WorkWithKind& work) { return work.kind; }
 
 // A step of a work: a visit for a head of the group.
 struct Step {
@@ -66,7 +66,7 @@ __device__ inline uint32_t num_key_blocks(const BwdParams& p) {
 template <BwdTraits T>
 __device__ inline bool find_work(const BwdParams& p, uint32_t index, WorkOf<T>* work) {
   work->steps = -1;
-  if constexpr (works_have_parts(T)) work->part = T.split ? take_part(index) : Part::kAll;
+  if constexpr (works_have_kinds(T)) work->kind = T.split ? take_work_kind(index) : WorkKind::kAll;
   const uint32_t blocks = num_key_blocks(p);
   if (index >= num_key_heads(p) * blocks) return false;
   const BlockOfKeys at = block_of_keys(p.order, index, p.sequences.batch, p.heads_kv, blocks);
@@ -110,13 +110,13 @@ struct Context {
     return {barrier(full_kind, first), barrier(full_kind + 1, first)};
   }
   // The rings of a kind of work.
-  template <Part kPart>
+  template <WorkKind kKind>
   __device__ Pipeline q_pipeline() const {
-    return pipeline(kQFull, kPart == Part::kDv ? T.stages : 0);
+    return pipeline(kQFull, kKind == WorkKind::kDv ? T.stages : 0);
   }
-  template <Part kPart>
+  template <WorkKind kKind>
   __device__ Pipeline dout_pipeline() const {
-    return pipeline(kDoutFull, kPart == Part::kDv ? T.dout_stages : 0);
+    return pipeline(kDoutFull, kKind == WorkKind::kDv ? T.dout_stages : 0);
   }
   // Where a stage of Q or dO lies: in V for those that only works for dv have.
   __device__ static int q_place(int stage) { return kSmem.q + (T.stages - 1 - stage) * q_bytes(T); }
@@ -155,10 +155,10 @@ class WorkReader {
 };
 
 // The rings of Q and dO of a kind of work, at a step.
-template <BwdTraits T, Part kPart>
+template <BwdTraits T, WorkKind kKind>
 struct Rings {
-  using Q = PipelineState<q_stages(T, kPart)>;
-  using Dout = PipelineState<dout_stages(T, kPart)>;
+  using Q = PipelineState<q_stages(T, kKind)>;
+  using Dout = PipelineState<dout_stages(T, kKind)>;
 
   uint32_t steps;  // before it, of all works of the kind
 

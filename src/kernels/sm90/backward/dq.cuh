@@ -25,7 +25,7 @@ class DqProduct {
       if (work.steps < 0) return;
       const Pipeline keys = c.pipeline(kKFull);
       keys.consumer_wait(works.k());
-      if (part_of(work) != Part::kDv) {
+      if (work_kind_of(work) != WorkKind::kDv) {
         visit(ds.count + work.steps * q_blocks(T), c.kSmem.k + works.k().stage() * k_bytes(T));
       }
       if (lane == 0) keys.consumer_release(works.k());

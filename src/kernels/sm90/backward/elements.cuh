@@ -10,7 +10,7 @@
 
 namespace fa4::sm90::bwd {
 
-template <BwdTraits T, Part kPart>
+template <BwdTraits T, WorkKind kKind>
 struct Elements {
   using Shape = StepShape<T>;
   using Operand = typename Shape::Operand;
@@ -21,15 +21,15 @@ struct Elements {
   // the others' are loaded in their places. With more of them ptxas lacks the registers to have
   // several scores' tanh under way; dk of 192 columns or more, P in f32 and dP leave room for one.
   // Works for dv give their place away before they exponentiate, and so hold all.
-  static constexpr bool kIsCrowded = kPart == Part::kDkAndDq && T.head_dim >= 192;
-  static constexpr int kHeldSteps = kPart == Part::kDv ? kSteps : kIsCrowded ? 1 : 2;
+  static constexpr bool kIsCrowded = kKind == WorkKind::kDkAndDq && T.head_dim >= 192;
+  static constexpr int kHeldSteps = kKind == WorkKind::kDv ? kSteps : kIsCrowded ? 1 : 2;
   using Lse = float4[kHeldSteps];
   // With softcap P (1 - tanh²), which takes the place of P in dS; without it nothing. Rounded here
   // and again as dS, it would break the accuracy bounds of f16 in narrow heads; wide heads have
   // registers for rounded pairs only, and more columns to average over.
   struct None {};
-  using Factors =
-      Choice<!T.softcap || kPart != Part::kAll, None, Choice<T.head_dim <= 64, Scores, Operand>>;
+  using Factors = Choice<!T.softcap || kKind != WorkKind::kAll, None,
+                         Choice<T.head_dim <= 64, Scores, Operand>>;
 
   const Context<T>& c;
   int warpgroup;
@@ -48,9 +48,9 @@ struct Elements {
   // Under a mask, where scores of others may stand, nobody looks.
   __device__ void cap(Scores& rS, bool& near, bool is_masked) const {
     if constexpr (!T.softcap) return;
-    bool own = !is_masked && (kPart != Part::kAll || near);
+    bool own = !is_masked && (kKind != WorkKind::kAll || near);
     tanh_scores(rS, c.params.scale_over_softcap, c.params.near, own);
-    if (kPart == Part::kAll && !is_masked) near = own;
+    if (kKind == WorkKind::kAll && !is_masked) near = own;
   }
 
   // P rounded, for dV. The accumulator layout of two 8-column groups is the A operand of one step

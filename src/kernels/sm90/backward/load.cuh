@@ -61,7 +61,7 @@ class Loader {
 
   // Addresses are computed before a wait, so that a load begins when its stage is free.
   __device__ void load_work(const WorkOf<T>& w, VState v) {
-    const bool of_dv = T.split && part_of(w) == Part::kDv;
+    const bool of_dv = T.split && work_kind_of(w) == WorkKind::kDv;
     const Sequence& s = w.sequence;
     const bool packed_q = p.sequences.cu_seqlens_q != nullptr;
     const bool clears_q = packed_q || p.sequences.seqused_q != nullptr;

@@ -8,7 +8,7 @@
 namespace fa4::sm90::bwd {
 
 // One work with queries.
-template <BwdTraits T, Part kPart>
+template <BwdTraits T, WorkKind kKind>
 class Math {
  public:
   __device__ Math(const Context<T>& context, const Work& work, int warpgroup, KState<T> k, VState v,
@@ -40,7 +40,7 @@ class Math {
     elements.load_lse(rLse, rings.q().stage());
     ptx::wgmma_wait_group<0>();
     ptx::fence_registers(rS);
-    if constexpr (kPart == Part::kDkAndDq) c.pipeline(kVFull).consumer_wait(v);
+    if constexpr (kKind == WorkKind::kDkAndDq) c.pipeline(kVFull).consumer_wait(v);
     Operand rY;
     // The last step leaves the loop behind the arithmetic that all steps have, so that only its
     // products stand twice. Elsewhere, between two products, a condition would make ptxas serialise
@@ -56,13 +56,13 @@ class Math {
   }
 
  private:
-  static constexpr bool kHasDk = kPart != Part::kDv, kHasDv = kPart != Part::kDkAndDq;
+  static constexpr bool kHasDk = kKind != WorkKind::kDv, kHasDv = kKind != WorkKind::kDkAndDq;
   using Shape = StepShape<T>;
   using Operand = typename Shape::Operand;
   using Scores = typename Shape::Scores;
   static constexpr int kMmaK = Shape::kMmaK, kSteps = Shape::kSteps;
   static constexpr bool kInHalves = Shape::kInHalves;
-  using Arithmetic = Elements<T, kPart>;
+  using Arithmetic = Elements<T, kKind>;
   using Lse = typename Arithmetic::Lse;
   using Visible = typename Arithmetic::Visible;
   using Factors = typename Arithmetic::Factors;
@@ -71,9 +71,9 @@ class Math {
   // A step is from its scores to those of the next one, in two pieces: the first ends with dS, or
   // P, as the operand of the second one's products. The last step has no next one.
   __device__ void begin_step(Scores& rS, Lse& rLse, Operand& rY) {
-    if constexpr (kPart == Part::kDv) {
+    if constexpr (kKind == WorkKind::kDv) {
       begin_for_dv(rS, rLse, rY);
-    } else if constexpr (kPart == Part::kDkAndDq) {
+    } else if constexpr (kKind == WorkKind::kDkAndDq) {
       begin_for_dk_and_dq(rS, rLse, rY);
     } else if constexpr (kInHalves) {
       begin_in_halves(rS, rLse, rY);
@@ -83,10 +83,10 @@ class Math {
   }
   template <bool kIsLast>
   __device__ void end_step(Scores& rS, Lse& rLse, const Operand& rY) {
-    const Rings<T, kPart> next{rings.steps + 1};
-    if constexpr (kPart == Part::kDv) {
+    const Rings<T, kKind> next{rings.steps + 1};
+    if constexpr (kKind == WorkKind::kDv) {
       end_for_dv<kIsLast>(rS, rLse, rY, next);
-    } else if constexpr (kPart == Part::kDkAndDq) {
+    } else if constexpr (kKind == WorkKind::kDkAndDq) {
       end_for_dk_and_dq<kIsLast>(rS, rLse, rY, next);
     } else if constexpr (kInHalves) {
       end_in_halves<kIsLast>(rS, rLse, rY, next);
@@ -124,7 +124,7 @@ class Math {
     if (is_masked) elements.template hide<kBoth>(rY, visible);
   }
   template <bool kIsLast>
-  __device__ void end_whole(Scores& rS, Lse& rLse, const Operand& rY, const Rings<T, kPart>& next) {
+  __device__ void end_whole(Scores& rS, Lse& rLse, const Operand& rY, const Rings<T, kKind>& next) {
     products.template issue_dk<kBoth>(rDK, rY, rings);
     store_ds<kBoth>(rY);
     announce_ds();
@@ -180,7 +180,7 @@ class Math {
   }
   template <bool kIsLast>
   __device__ void end_in_halves(Scores& rX, Lse& rLse, const Operand& rY,
-                                const Rings<T, kPart>& next) {
+                                const Rings<T, kKind>& next) {
     issue_next_scores<kIsLast>(rX, next);
     store_ds<kSecond>(rY);
     look_ahead<kIsLast>(rLse, next);
@@ -218,7 +218,7 @@ class Math {
   }
   template <bool kIsLast>
   __device__ void end_for_dk_and_dq(Scores& rS, Lse& rLse, const Operand& rDS,
-                                    const Rings<T, kPart>& next) {
+                                    const Rings<T, kKind>& next) {
     products.template issue_dk<kBoth>(rDK, rDS, rings);
     if constexpr (T.stages == 1) give_q_away<0>();
     issue_next_scores<kIsLast>(rS, next);
@@ -243,7 +243,7 @@ class Math {
   }
   template <bool kIsLast>
   __device__ void end_for_dv(Scores& rS, Lse& rLse, const Operand& rP,
-                             const Rings<T, kPart>& next) {
+                             const Rings<T, kKind>& next) {
     issue_next_scores<kIsLast>(rS, next);
     wait_for_dout();
     products.template issue_dv<kBoth>(rDV, rP, rings);
@@ -261,7 +261,7 @@ class Math {
   }
   // S of the next step.
   template <bool kIsLast>
-  __device__ void issue_next_scores(Scores& rS, const Rings<T, kPart>& next) const {
+  __device__ void issue_next_scores(Scores& rS, const Rings<T, kKind>& next) const {
     if constexpr (!kIsLast) {
       wait_for_q(next);
       products.issue_scores(rS, rK, next);
@@ -269,7 +269,7 @@ class Math {
   }
   // What the next step needs of shared memory.
   template <bool kIsLast>
-  __device__ void look_ahead(Lse& rLse, const Rings<T, kPart>& next) {
+  __device__ void look_ahead(Lse& rLse, const Rings<T, kKind>& next) {
     if constexpr (!kIsLast) {
       elements.load_lse(rLse, next.q().stage());
       go_to_next();
@@ -295,8 +295,8 @@ class Math {
     ptx::fence_registers(x);  // before any product is under way
   }
 
-  __device__ void wait_for_q(const Rings<T, kPart>& of) const {
-    c.template q_pipeline<kPart>().consumer_wait(of.q());
+  __device__ void wait_for_q(const Rings<T, kKind>& of) const {
+    c.template q_pipeline<kKind>().consumer_wait(of.q());
   }
   // Before the work's first dP: V comes when the dk and dv before have left its place, while the
   // first scores and probabilities are computed.
@@ -306,13 +306,13 @@ class Math {
     has_v = true;
   }
   __device__ void wait_for_dout() const {
-    c.template dout_pipeline<kPart>().consumer_wait(rings.dout());
+    c.template dout_pipeline<kKind>().consumer_wait(rings.dout());
   }
-  __device__ void release_q(const Rings<T, kPart>& of) const {
-    if (lane % 32 == 0) c.template q_pipeline<kPart>().consumer_release(of.q());
+  __device__ void release_q(const Rings<T, kKind>& of) const {
+    if (lane % 32 == 0) c.template q_pipeline<kKind>().consumer_release(of.q());
   }
   __device__ void release_dout() const {
-    if (lane % 32 == 0) c.template dout_pipeline<kPart>().consumer_release(rings.dout());
+    if (lane % 32 == 0) c.template dout_pipeline<kKind>().consumer_release(rings.dout());
   }
 
   // Rows of dSᵀ for dQ = dS K, each block of queries in a stage of its own.
@@ -348,11 +348,11 @@ class Math {
   const Work& work;
   const BlockRange rows;  // the work's: a copy, which ptxas keeps in uniform registers
   const int warpgroup;
-  const Products<T, kPart> products;
+  const Products<T, kKind> products;
   const int lane;  // in the warpgroup
   const Arithmetic elements;
 
-  Rings<T, kPart> rings;
+  Rings<T, kKind> rings;
   const KState<T> k;
   const VState v;
   bool has_v = false;  // it is there
@@ -361,7 +361,7 @@ class Math {
   int heads_left;      // of the visit, this step's too
   bool is_masked;      // some of the CTA's keys do not see all of them
 
-  typename Products<T, kPart>::Keys rK;
+  typename Products<T, kKind>::Keys rK;
   float (&rDK)[T.head_dim / 2];
   float (&rDV)[T.head_dim_v / 2];
 };
@@ -389,10 +389,10 @@ __device__ inline void math(const Context<T>& c, int warpgroup) {
       pass(c.pipeline(kVFull), works.v());
     } else {
       HeldSums<T> sums;
-      if (!T.split || part_of(work) != Part::kDv) {
-        Math<T, part_with_dk(T)>(c, work, warpgroup, works.k(), works.v(), sums).run();
+      if (!T.split || work_kind_of(work) != WorkKind::kDv) {
+        Math<T, kind_with_dk(T)>(c, work, warpgroup, works.k(), works.v(), sums).run();
       } else if constexpr (T.split) {
-        Math<T, Part::kDv>(c, work, warpgroup, works.k(), works.v(), sums).run();
+        Math<T, WorkKind::kDv>(c, work, warpgroup, works.k(), works.v(), sums).run();
       }
       WorkEnd<T>{c, work, warpgroup, works.k(), works.v()}.run(sums);
     }

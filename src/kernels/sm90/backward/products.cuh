@@ -34,7 +34,7 @@ struct StepShape {
   }
 };
 
-template <BwdTraits T, Part kPart>
+template <BwdTraits T, WorkKind kKind>
 struct Products {
   using Shape = StepShape<T>;
   using Scores = typename Shape::Scores;
@@ -64,7 +64,7 @@ struct Products {
     }
   }
 
-  __device__ void issue_scores(Scores& rS, const Keys& rK, const Rings<T, kPart>& of) const {
+  __device__ void issue_scores(Scores& rS, const Keys& rK, const Rings<T, kKind>& of) const {
     const int stage = of.q().stage(), q = c.q_place(stage);
     if constexpr (holds_keys(T)) {
       issue_held(rS, rK, q, stage);
@@ -72,24 +72,24 @@ struct Products {
       issue_product<T.head_dim, Statistic::kLse, multiplies_lse(T)>(rS, k, q, stage);
     }
   }
-  __device__ void issue_dp(Scores& rDP, const Rings<T, kPart>& of) const {
+  __device__ void issue_dp(Scores& rDP, const Rings<T, kKind>& of) const {
     issue_product<T.head_dim_v, Statistic::kDelta, true>(rDP, c.kSmem.v, dout_place(of),
                                                          of.q().stage());
   }
 
   template <Half kHalf>
   __device__ void issue_dv(float (&rDV)[T.head_dim_v / 2], const Operand& rP,
-                           const Rings<T, kPart>& of) const {
+                           const Rings<T, kKind>& of) const {
     issue_sum<T.head_dim_v, kHalf>(rDV, rP, dout_place(of));
   }
   template <Half kHalf>
   __device__ void issue_dk(float (&rDK)[T.head_dim / 2], const Operand& rDS,
-                           const Rings<T, kPart>& of) const {
+                           const Rings<T, kKind>& of) const {
     issue_sum<T.head_dim, kHalf>(rDK, rDS, c.q_place(of.q().stage()));
   }
 
  private:
-  __device__ int dout_place(const Rings<T, kPart>& of) const {
+  __device__ int dout_place(const Rings<T, kKind>& of) const {
     return c.dout_place(of.dout().stage());
   }
 

@@ -23,7 +23,7 @@ class Reducer {
     for (;;) {
       const auto& work = works.wait();
       if (work.steps < 0) return;
-      const bool has_dq = part_of(work) != Part::kDv && c.params.workspace.dq != nullptr;
+      const bool has_dq = work_kind_of(work) != WorkKind::kDv && c.params.workspace.dq != nullptr;
       if (work.steps > 0 && has_dq) {
         wait_for_zeros<T>(c.params, work);
         visit(work);

@@ -65,7 +65,7 @@ class Scheduler {
     load<T.head_dim>(work, p.maps.k, c.kSmem.k + k.stage() * k_bytes(T),
                      c.barrier(kKFull, k.stage()));
     c.pipeline(kVFull).producer_acquire(VState{slot.count});
-    if (T.split && part_of(work) == Part::kDv) {
+    if (T.split && work_kind_of(work) == WorkKind::kDv) {
       arrive(c.barrier(kVFull));  // Q and dO may come there
     } else {
       load<T.head_dim_v>(work, p.maps.v, c.kSmem.v, c.barrier(kVFull));
@@ -74,7 +74,7 @@ class Scheduler {
 
   __device__ void count(WorkOf<T>* work) {
     work->number = slot.count;
-    const bool of_dv = T.split && part_of(*work) == Part::kDv;
+    const bool of_dv = T.split && work_kind_of(*work) == WorkKind::kDv;
     work->steps_before = of_dv ? steps_of_dv : steps_with_dk;
     if constexpr (T.split) work->steps_of_others = of_dv ? steps_with_dk : steps_of_dv;
     (of_dv ? steps_of_dv : steps_with_dk) += work->steps;

@@ -29,7 +29,7 @@ struct GradientStore {
 #pragma unroll 1
     for (int i = 0; i < 2; ++i) {
       const bool is_dv = i == 0;
-      if (part_of(work) == (is_dv ? Part::kDkAndDq : Part::kDv)) continue;
+      if (work_kind_of(work) == (is_dv ? WorkKind::kDkAndDq : WorkKind::kDv)) continue;
       store_zeros(is_dv ? c.params.gradients.dv : c.params.gradients.dk);
     }
   }

@@ -39,16 +39,18 @@ inline constexpr int kWarpgroupKeys = 64;                       // those of one 
 inline constexpr int kKeys = kMathWarpgroups * kWarpgroupKeys;  // of a block
 inline constexpr int kNumThreads = (2 + kMathWarpgroups) * kWarpgroupThreads;
 
-constexpr int num_parts(const BwdTraits& t) { return t.split ? 2 : 1; }
-constexpr Part part_with_dk(const BwdTraits& t) { return t.split ? Part::kDkAndDq : Part::kAll; }
+constexpr int works_per_block(const BwdTraits& t) { return t.split ? 2 : 1; }
+constexpr WorkKind kind_with_dk(const BwdTraits& t) {
+  return t.split ? WorkKind::kDkAndDq : WorkKind::kAll;
+}
 // Works for dv alone have rings of Q and dO of their own, in the same place and in that of V, which
 // they do not read. The others' dO is read for dP alone and free soon: where works are split one
 // stage of it is enough, and dq has the room.
-constexpr int q_stages(const BwdTraits& t, Part part) {
-  return part == Part::kDv ? t.dv_stages : t.stages;
+constexpr int q_stages(const BwdTraits& t, WorkKind kind) {
+  return kind == WorkKind::kDv ? t.dv_stages : t.stages;
 }
-constexpr int dout_stages(const BwdTraits& t, Part part) {
-  return part == Part::kDv ? t.dv_stages : t.dout_stages;
+constexpr int dout_stages(const BwdTraits& t, WorkKind kind) {
+  return kind == WorkKind::kDv ? t.dv_stages : t.dout_stages;
 }
 
 enum Role { kLoadAndReduce, kMath0, kMath1, kDq };  // warpgroups
@@ -141,8 +143,8 @@ constexpr int stat_stages(const BwdTraits& t) { return t.split ? t.dv_stages : t
 // Whether works say what they compute. Where all compute the same they need not, and with softcap
 // shared memory has no room for it at 128 columns; without softcap, when nobody reads it, ptxas
 // keeps addresses in other registers: 0.99 of the rate (docs/kernels/bwd_sm90_steps.md, "Softcap").
-constexpr bool works_have_parts(const BwdTraits& t) { return t.split || !t.softcap; }
-constexpr int work_bytes(const BwdTraits& t) { return works_have_parts(t) ? 76 : 68; }
+constexpr bool works_have_kinds(const BwdTraits& t) { return t.split || !t.softcap; }
+constexpr int work_bytes(const BwdTraits& t) { return works_have_kinds(t) ? 76 : 68; }
 inline constexpr int kWorkSlots = 2;
 
 // Barriers, in the order of shared memory: a row of the table each.

@@ -20,7 +20,7 @@ struct WorkEnd {
   VState v;
 
   __device__ void run(HeldSums<T>& held) const {
-    const bool of_dv = T.split && part_of(work) == Part::kDv;
+    const bool of_dv = T.split && work_kind_of(work) == WorkKind::kDv;
     if (of_dv) c.pipeline(kVFull).consumer_wait(v);  // taken before it is given back
     give_back(!of_dv);
     ptx::fence_registers(held.x);
