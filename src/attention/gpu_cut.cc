@@ -13,8 +13,8 @@ GpuCut::GpuCut(std::shared_ptr<Device> device, void* stream)
 void GpuCut::execute(const CutArgs& a, void* stream) const {
   const CutParams params{.cu_seqlens_q = a.cu_seqlens_q,
                          .cu_seqlens_k = a.cu_seqlens_k,
-                         .part_q = a.part_q,
-                         .part_k = a.part_k,
+                         .shard_q = a.shard_q,
+                         .shard_k = a.shard_k,
                          .count = static_cast<int32_t>(a.count),
                          .first_query = static_cast<int32_t>(a.first_query),
                          .end_query = static_cast<int32_t>(a.end_query),

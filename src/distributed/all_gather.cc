@@ -11,17 +11,19 @@ namespace {
 // Gradients of a call have one type, which is f32 for dk and dv: dq is rounded behind it.
 bool rounds_dq(const AttentionProblem& whole) { return whole.grad_dtype != DType::kF32; }
 
-// A call for each part, the same in every slice.
+// The problem of each local call, the same in every slice.
 std::vector<AttentionProblem> calls_of(const ShardedProblem& p) {
   AttentionProblem in_floats = p.whole;
   in_floats.grad_dtype = DType::kF32;
-  const PartHeads heads{.heads_q = p.slice_heads_q(),
+  const CallHeads heads{.heads_q = p.slice_heads_q(),
                         .heads_kv = p.slice_heads_kv(),
                         .local_seqlen = p.partition.local_seqlen(),
                         .dq_heads = rounds_dq(p.whole) ? p.slice_heads_q() : p.whole.heads_q,
                         .key_rows = p.held_tokens().rows()};
   std::vector<AttentionProblem> calls;
-  for (const Part& part : parts_of(p)) calls.push_back(problem_of(in_floats, part, heads));
+  for (const LocalCall& local : local_calls_of(p)) {
+    calls.push_back(problem_of(in_floats, local, heads));
+  }
   return calls;
 }
 
@@ -41,12 +43,12 @@ class Operands {
     in.to_heads(v_);
   }
   CallStep call(size_t index) const {
-    const Part& part = gather_.parts()[index];
+    const LocalCall& local = gather_.local_calls()[index];
     return {.call = index,
-            .q = q_.row(part.first_query),
-            .k = Gather::rows_of(k_, whole_.head_dim).row(gather_.key_row(0, part.first_key)),
-            .v = Gather::rows_of(v_, whole_.head_dim_v).row(gather_.key_row(0, part.first_key)),
-            .out = out_.row(part.first_query),
+            .q = q_.row(local.first_query),
+            .k = Gather::rows_of(k_, whole_.head_dim).row(gather_.key_row(0, local.first_key)),
+            .v = Gather::rows_of(v_, whole_.head_dim_v).row(gather_.key_row(0, local.first_key)),
+            .out = out_.row(local.first_query),
             .sink = gather_.own(Place::kSink, size_of(whole_.sink_dtype))};
   }
 
@@ -68,16 +70,16 @@ Slice forward_slice(const ShardedProblem& p, int index, int64_t first_byte, bool
     const int64_t row = p.whole.heads_q * p.whole.head_dim_v * size_of(p.whole.out_dtype);
     gather.zero_where_packed({Place::kOut}, gather.local_rows() * row, calls);
   }
-  for (size_t i = 0; i < gather.parts().size(); ++i) {
-    const Part& part = gather.parts()[i];
+  for (size_t i = 0; i < gather.local_calls().size(); ++i) {
+    const LocalCall& local = gather.local_calls()[i];
     CallStep call = operands.call(i);
-    gather.cut_sequences(part, call, calls);
+    gather.cut_sequences(local, call, calls);
     if (wants_lse) {
-      call.lse = gather.part_lse(part);
-      gather.zero_where_packed(call.lse, gather.part_lse_bytes(part), calls);
+      call.lse = gather.call_lse(local);
+      gather.zero_where_packed(call.lse, gather.call_lse_bytes(local), calls);
     }
     calls.push_back(call);
-    if (wants_lse) gather.from_part(part, call.lse, Place::kLse, calls);
+    if (wants_lse) gather.from_call(local, call.lse, Place::kLse, calls);
   }
   return {.in = in.exchange("k and v of the forward"),
           .calls = std::move(calls),
@@ -101,7 +103,7 @@ class QueryGradient {
       made_ = {gather.room.take(rows_ * columns_ * kFloatBytes), columns_, kFloatBytes};
   }
 
-  Address place(const Part& part) const { return made_.row(part.first_query); }
+  Address place(const LocalCall& local) const { return made_.row(local.first_query); }
   // Before the calls of a slice.
   void prepare(int slice, std::vector<Work>& works) const {
     const bool is_argument = made_.at.place == Place::kDq;  // the rows of all slices
@@ -130,7 +132,7 @@ Slice backward_slice(const ShardedProblem& p, int index, int64_t first_byte) {
   const QueryGradient dq(gather, p);
   std::optional<SinkGradient> dsink;
   if (whole.has_sink) {
-    dsink.emplace(gather.room, p.slice_heads_q(), static_cast<int>(gather.parts().size()));
+    dsink.emplace(gather.room, p.slice_heads_q(), static_cast<int>(gather.local_calls().size()));
   }
   ExchangeBuilder in(p);
   operands.gather_keys(in);
@@ -142,21 +144,21 @@ Slice backward_slice(const ShardedProblem& p, int index, int64_t first_byte) {
   dk.prepare(calls);
   dv.prepare(calls);
   dq.prepare(index, calls);
-  for (size_t i = 0; i < gather.parts().size(); ++i) {
-    const Part& part = gather.parts()[i];
+  for (size_t i = 0; i < gather.local_calls().size(); ++i) {
+    const LocalCall& local = gather.local_calls()[i];
     const bool is_first = i == 0;
     CallStep call = operands.call(i);
-    gather.cut_sequences(part, call, calls);
-    call.lse = gather.part_lse(part);
-    call.dout = dout.row(part.first_query);
-    call.dq = dq.place(part);
-    call.dk = dk.place(part, is_first);
-    call.dv = dv.place(part, is_first);
+    gather.cut_sequences(local, call, calls);
+    call.lse = gather.call_lse(local);
+    call.dout = dout.row(local.first_query);
+    call.dq = dq.place(local);
+    call.dk = dk.place(local, is_first);
+    call.dv = dv.place(local, is_first);
     if (dsink) call.dsink = dsink->place();
-    gather.to_part(part, Place::kLse, call.lse, calls);
+    gather.to_call(local, Place::kLse, call.lse, calls);
     if (whole.has_dlse) {
-      call.dlse = gather.part_lse(part);
-      gather.to_part(part, Place::kDlse, call.dlse, calls);
+      call.dlse = gather.call_lse(local);
+      gather.to_call(local, Place::kDlse, call.dlse, calls);
     }
     if (!is_first) {
       dk.put_aside(calls);

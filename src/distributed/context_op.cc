@@ -204,8 +204,8 @@ void ContextOp<Plan, Op, Args>::run(const Work& work, void* stream, const Bases&
   } else if (const auto* cut = std::get_if<CutStep>(&work)) {
     memory_->cut({.cu_seqlens_q = given.cu_seqlens_q,
                   .cu_seqlens_k = given.cu_seqlens_k,
-                  .part_q = typed<int32_t>(bases, cut->to_q),
-                  .part_k = typed<int32_t>(bases, cut->to_k),
+                  .shard_q = typed<int32_t>(bases, cut->to_q),
+                  .shard_k = typed<int32_t>(bases, cut->to_k),
                   .count = cut->count,
                   .first_query = cut->first_query,
                   .end_query = cut->end_query,

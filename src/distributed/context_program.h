@@ -72,12 +72,12 @@ class SinkGradient {
   SinkGradient(Room& room, int64_t heads, int most_calls)
       : heads_(heads),
         stride_(round_up(heads * kFloatBytes, kWorkspaceAlignment)),
-        parts_(room.take(most_calls * stride_)) {}
+        terms_(room.take(most_calls * stride_)) {}
 
   // Where the next call leaves its terms.
-  Address place() { return parts_ + static_cast<size_t>(calls_++ * stride_); }
+  Address place() { return terms_ + static_cast<size_t>(calls_++ * stride_); }
   SumStep add_up(Address dsink) const {
-    return {.parts = parts_,
+    return {.parts = terms_,
             .to = dsink,
             .part_stride = stride_,
             .num_parts = calls_,
@@ -90,7 +90,7 @@ class SinkGradient {
 
  private:
   int64_t heads_, stride_;
-  Address parts_;
+  Address terms_;
   int calls_ = 0;
 };
 

@@ -7,7 +7,7 @@ namespace {
 
 constexpr int64_t kIndexBytes = sizeof(int32_t);
 
-KeyRange keys_of(const Part& part) { return {part.first_key, part.first_key + part.keys}; }
+KeyRange keys_of(const LocalCall& local) { return {local.first_key, local.first_key + local.keys}; }
 
 // What of a range is in none of the others.
 std::vector<KeyRange> without(const KeyRange& range, const std::vector<KeyRange>& others) {
@@ -27,11 +27,11 @@ std::vector<KeyRange> without(const KeyRange& range, const std::vector<KeyRange>
 
 }  // namespace
 
-std::vector<Part> parts_of(const ShardedProblem& p) {
-  std::vector<Part> parts = p.parts(p.rank);
-  std::stable_sort(parts.begin(), parts.end(),
-                   [](const Part& a, const Part& b) { return a.keys > b.keys; });
-  return parts;
+std::vector<LocalCall> local_calls_of(const ShardedProblem& p) {
+  std::vector<LocalCall> local_calls = p.local_calls(p.rank);
+  std::stable_sort(local_calls.begin(), local_calls.end(),
+                   [](const LocalCall& a, const LocalCall& b) { return a.keys > b.keys; });
+  return local_calls;
 }
 
 Gather::Gather(const ShardedProblem& problem, int slice, int64_t first_byte)
@@ -39,7 +39,7 @@ Gather::Gather(const ShardedProblem& problem, int slice, int64_t first_byte)
       p_(problem),
       held_(problem.held_tokens()),
       slice_(slice),
-      parts_(parts_of(problem)) {}
+      local_calls_(local_calls_of(problem)) {}
 
 Address Gather::own(Place place, int64_t bytes) const {
   return {place, static_cast<size_t>(slice_ * p_.slice_heads_q() * bytes)};
@@ -59,13 +59,13 @@ Rows Gather::rows_of(const RowTensor& tensor, int64_t dim) {
   return {tensor.whole, tensor.deal.taken * dim, tensor.head_bytes / dim};
 }
 
-int64_t Gather::part_lse_bytes(const Part& part) const {
-  return p_.outer() * p_.slice_heads_q() * part.queries * kFloatBytes;
+int64_t Gather::call_lse_bytes(const LocalCall& local) const {
+  return p_.outer() * p_.slice_heads_q() * local.queries * kFloatBytes;
 }
 
-Address Gather::part_lse(const Part& part) { return room.take(part_lse_bytes(part)); }
+Address Gather::call_lse(const LocalCall& local) { return room.take(call_lse_bytes(local)); }
 
-void Gather::cut_sequences(const Part& part, CallStep& call, std::vector<Work>& works) {
+void Gather::cut_sequences(const LocalCall& local, CallStep& call, std::vector<Work>& works) {
   if (!p_.is_packed() || p_.whole.batch == 0) return;
   const int64_t count = p_.whole.batch + 1;
   call.cu_seqlens_q = room.take(count * kIndexBytes);
@@ -73,35 +73,36 @@ void Gather::cut_sequences(const Part& part, CallStep& call, std::vector<Work>& 
   works.push_back(CutStep{.to_q = call.cu_seqlens_q,
                           .to_k = call.cu_seqlens_k,
                           .count = count,
-                          .first_query = part.start,
-                          .end_query = part.start + part.queries,
-                          .first_key = part.first_key,
-                          .end_key = part.first_key + part.keys});
+                          .first_query = local.start,
+                          .end_query = local.start + local.queries,
+                          .first_key = local.first_key,
+                          .end_key = local.first_key + local.keys});
 }
 
 void Gather::zero_where_packed(Address tensor, int64_t bytes, std::vector<Work>& works) const {
   if (p_.is_packed()) works.push_back(ZeroStep{tensor, static_cast<size_t>(bytes)});
 }
 
-void Gather::from_part(const Part& part, Address of_part, Place lse,
+void Gather::from_call(const LocalCall& local, Address of_call, Place lse,
                        std::vector<Work>& works) const {
-  for (int64_t b = 0; b < p_.outer(); ++b) works.push_back(lse_copy(part, of_part, lse, b));
+  for (int64_t b = 0; b < p_.outer(); ++b) works.push_back(lse_copy(local, of_call, lse, b));
 }
 
-void Gather::to_part(const Part& part, Place lse, Address of_part, std::vector<Work>& works) const {
+void Gather::to_call(const LocalCall& local, Place lse, Address of_call,
+                     std::vector<Work>& works) const {
   for (int64_t b = 0; b < p_.outer(); ++b) {
-    const CopyStep back = lse_copy(part, of_part, lse, b);
+    const CopyStep back = lse_copy(local, of_call, lse, b);
     works.push_back(
         CopyStep{back.to, back.from, back.to_pitch, back.from_pitch, back.width, back.rows});
   }
 }
 
-CopyStep Gather::lse_copy(const Part& part, Address of_part, Place lse, int64_t b) const {
-  const int64_t heads = p_.slice_heads_q(), row = part.queries * kFloatBytes;
+CopyStep Gather::lse_copy(const LocalCall& local, Address of_call, Place lse, int64_t b) const {
+  const int64_t heads = p_.slice_heads_q(), row = local.queries * kFloatBytes;
   const int64_t pitch = p_.partition.local_seqlen() * kFloatBytes;
   const Address of_rank = own(lse, pitch) + static_cast<size_t>(b * p_.whole.heads_q * pitch +
-                                                                part.first_query * kFloatBytes);
-  return copy_step(of_part + static_cast<size_t>(b * heads * row), row, of_rank, pitch, row, heads);
+                                                                local.first_query * kFloatBytes);
+  return copy_step(of_call + static_cast<size_t>(b * heads * row), row, of_rank, pitch, row, heads);
 }
 
 KeyTerms::KeyTerms(Gather& gather, const ShardedProblem& problem, Place shard, int64_t dim)
@@ -109,10 +110,10 @@ KeyTerms::KeyTerms(Gather& gather, const ShardedProblem& problem, Place shard, i
       p_(problem),
       tensor_(gather.keys(shard, dim, DType::kF32)),
       sums_(Gather::rows_of(tensor_, dim)),
-      written_{keys_of(gather.parts().front())},
+      written_{keys_of(gather.local_calls().front())},
       terms_{{}, sums_.columns, kFloatBytes} {
-  if (gather.parts().size() < 2) return;
-  const KeyRange first = written_.front(), second = keys_of(gather.parts()[1]);
+  if (gather.local_calls().size() < 2) return;
+  const KeyRange first = written_.front(), second = keys_of(gather.local_calls()[1]);
   const KeyRange both{std::max(first.begin, second.begin), std::min(first.end, second.end)};
   // A call of packed sequences leaves rows of none as they are: they would be taken for terms.
   puts_aside_ = !p_.is_packed() && (both.begin > second.begin || both.end < second.end);
@@ -123,8 +124,8 @@ KeyTerms::KeyTerms(Gather& gather, const ShardedProblem& problem, Place shard, i
   terms_.at = gather.room.take(rows * sums_.columns * kFloatBytes);
 }
 
-Address KeyTerms::place(const Part& part, bool is_first) const {
-  return is_first || puts_aside_ ? sums_.row(gather_.key_row(0, part.first_key)) : terms_.at;
+Address KeyTerms::place(const LocalCall& local, bool is_first) const {
+  return is_first || puts_aside_ ? sums_.row(gather_.key_row(0, local.first_key)) : terms_.at;
 }
 
 void KeyTerms::prepare(std::vector<Work>& works) const {

@@ -5,21 +5,21 @@
 #include <vector>
 
 #include "distributed/exchange_builder.h"
-#include "distributed/parts.h"
+#include "distributed/local_calls.h"
 #include "distributed/sharded_problem.h"
 
 namespace fa4::internal {
 
 // The rank's calls in a slice; the one of the most keys comes first: in a backward it leaves the
 // fewest zeros.
-std::vector<Part> parts_of(const ShardedProblem& problem);
+std::vector<LocalCall> local_calls_of(const ShardedProblem& problem);
 
 // What both directions share: one slice of the heads, whose tensors lie from `first_byte` on.
 class Gather {
  public:
   Gather(const ShardedProblem& problem, int slice, int64_t first_byte);
 
-  const std::vector<Part>& parts() const { return parts_; }
+  const std::vector<LocalCall>& local_calls() const { return local_calls_; }
   int64_t local_rows() const { return p_.outer() * p_.partition.local_seqlen(); }
   // Rows of keys: those of every sequence that the rank has or takes.
   int64_t rows() const { return p_.outer() * rows_of_sequence(); }
@@ -34,31 +34,32 @@ class Gather {
   RowTensor keys(Place shard, int64_t dim, DType type);
   static Rows rows_of(const RowTensor& tensor, int64_t dim);
 
-  // lse of a part's queries, contiguous: (batch, the slice's heads of q, queries).
-  Address part_lse(const Part& part);
-  int64_t part_lse_bytes(const Part& part) const;
+  // lse of a call's queries, contiguous: (batch, the slice's heads of q, queries).
+  Address call_lse(const LocalCall& local);
+  int64_t call_lse_bytes(const LocalCall& local) const;
   // Between its place among the rank's and there.
-  void from_part(const Part& part, Address of_part, Place lse, std::vector<Work>& works) const;
-  void to_part(const Part& part, Place lse, Address of_part, std::vector<Work>& works) const;
+  void from_call(const LocalCall& local, Address of_call, Place lse,
+                 std::vector<Work>& works) const;
+  void to_call(const LocalCall& local, Place lse, Address of_call, std::vector<Work>& works) const;
 
-  // Gives a part's call where its packed sequences begin.
-  void cut_sequences(const Part& part, CallStep& call, std::vector<Work>& works);
+  // Gives a local call's step where its packed sequences begin.
+  void cut_sequences(const LocalCall& local, CallStep& call, std::vector<Work>& works);
   // Rows behind the last packed sequence, which attention leaves as they are, become 0.
   void zero_where_packed(Address tensor, int64_t bytes, std::vector<Work>& works) const;
 
   Room room;
 
  private:
-  // From a part's place, of one sequence.
-  CopyStep lse_copy(const Part& part, Address of_part, Place lse, int64_t b) const;
+  // From a call's place, of one sequence.
+  CopyStep lse_copy(const LocalCall& local, Address of_call, Place lse, int64_t b) const;
 
   const ShardedProblem& p_;
   HeldTokens held_;
   int slice_;
-  std::vector<Part> parts_;
+  std::vector<LocalCall> local_calls_;
 };
 
-// f32 terms of dk or dv over the keys that the rank has or takes, from one or two parts, of which
+// f32 terms of dk or dv over the keys that the rank has or takes, from one or two calls, of which
 // the first has the most keys. Its call writes the sums themselves; so does the second one's where
 // it sees keys that the first does not: what it would overwrite is put aside before and added
 // behind.
@@ -68,11 +69,11 @@ class KeyTerms {
 
   const RowTensor& tensor() const { return tensor_; }
 
-  // Where a part's call writes.
-  Address place(const Part& part, bool is_first) const;
-  // Zeros for keys of this rank that no part sees, and where the parts' calls may write nothing.
+  // Where a local call writes.
+  Address place(const LocalCall& local, bool is_first) const;
+  // Zeros for keys of this rank that no call sees, and where calls may write nothing.
   void prepare(std::vector<Work>& works) const;
-  // Before the second part's call, and behind it.
+  // Before the second call, and behind it.
   void put_aside(std::vector<Work>& works) const;
   void add(std::vector<Work>& works) const;
 

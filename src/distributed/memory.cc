@@ -46,8 +46,8 @@ class HostMemory final : public Memory {
     for (int64_t i = 0; i < a.count; ++i) {
       const int64_t query = std::clamp<int64_t>(a.cu_seqlens_q[i], a.first_query, a.end_query);
       const int64_t key = std::clamp<int64_t>(a.cu_seqlens_k[i], a.first_key, a.end_key);
-      a.part_q[i] = static_cast<int32_t>(query - a.first_query);
-      a.part_k[i] = static_cast<int32_t>(key - a.first_key);
+      a.shard_q[i] = static_cast<int32_t>(query - a.first_query);
+      a.shard_k[i] = static_cast<int32_t>(key - a.first_key);
     }
   }
 

@@ -16,14 +16,14 @@ class QueryGradients {
         made_(ring.query_room(whole_.head_dim)),
         dsink_(ring.room, whole_.heads_q, static_cast<int>(ring.chunks().size())) {}
 
-  // Says where a part's call writes. `is_first`: of its rows.
-  void place(const Part& part, bool is_first, CallStep& call) {
-    call.dq = (is_first ? dq_ : made_).row(part.first_query);
+  // Says where a local call writes. `is_first`: of its rows.
+  void place(const LocalCall& local, bool is_first, CallStep& call) {
+    call.dq = (is_first ? dq_ : made_).row(local.first_query);
     if (is_first && whole_.has_sink) call.dsink = dsink_.place();
   }
   // Behind the call.
-  void add(const Part& part, bool is_first) const {
-    if (!is_first) ring_.add_rows(made_, dq_, part.first_query, part.queries);
+  void add(const LocalCall& local, bool is_first) const {
+    if (!is_first) ring_.add_rows(made_, dq_, local.first_query, local.queries);
   }
   void finish() const {
     const Rows to = ring_.queries(Place::kDq, whole_.head_dim, whole_.grad_dtype);
@@ -46,7 +46,7 @@ class KeyGradients {
       : ring_(ring), type_(p.whole.grad_dtype), come_(ring.key_room(DType::kF32)) {
     for (KeyRows& sums : sums_) sums = ring.key_room(DType::kF32);
     bool has_more = false;
-    for (int step = 0; step < ring.ranks(); ++step) has_more |= ring.parts(step).size() > 1;
+    for (int step = 0; step < ring.ranks(); ++step) has_more |= ring.local_calls(step).size() > 1;
     if (has_more) more_ = ring.key_room(DType::kF32);
   }
 
@@ -57,36 +57,36 @@ class KeyGradients {
     exchanged.insert(exchanged.end(), {{done.k, come_.k}, {done.v, come_.v}});
   }
   // Before a step's calls.
-  void prepare(const std::vector<Part>& parts, int step) const {
-    const Part first = parts.empty() ? Part{.window = {}} : parts.front();
+  void prepare(const std::vector<LocalCall>& local_calls, int step) const {
+    const LocalCall first = local_calls.empty() ? LocalCall{.window = {}} : local_calls.front();
     std::vector<Work> zeros;
     for (const Rows& rows : {sums_[step % 2].k, sums_[step % 2].v}) {
       for (int64_t b = 0; b < ring_.batch(); ++b) {
-        const int64_t begin = b * ring_.local(), seen = begin + first.first_key;
+        const int64_t begin = b * ring_.local_seqlen(), seen = begin + first.first_key;
         zero_rows(rows, begin, seen, zeros);
-        zero_rows(rows, seen + first.keys, begin + ring_.local(), zeros);
+        zero_rows(rows, seen + first.keys, begin + ring_.local_seqlen(), zeros);
       }
     }
     for (const Work& zero : zeros) ring_.compute(zero);
   }
-  void place(const Part& part, int step, bool is_first, CallStep& call) const {
+  void place(const LocalCall& local, int step, bool is_first, CallStep& call) const {
     const KeyRows& to = is_first ? sums_[step % 2] : more_;
-    call.dk = to.k.row(part.first_key);
-    call.dv = to.v.row(part.first_key);
+    call.dk = to.k.row(local.first_key);
+    call.dv = to.v.row(local.first_key);
   }
-  // Behind the call of another part than the step's first one.
-  void add(const Part& part, int step) const {
+  // Behind another call than the step's first one.
+  void add(const LocalCall& local, int step) const {
     const KeyRows& sums = sums_[step % 2];
-    ring_.add_rows(more_.k, sums.k, part.first_key, part.keys);
-    ring_.add_rows(more_.v, sums.v, part.first_key, part.keys);
+    ring_.add_rows(more_.k, sums.k, local.first_key, local.keys);
+    ring_.add_rows(more_.v, sums.v, local.first_key, local.keys);
   }
   // Behind a step's calls: those of the ranks before this one.
   void add_come(int step) const {
     if (step == 0) return;
     ring_.wait(Lane::kCompute);
     const KeyRows& sums = sums_[step % 2];
-    ring_.add_rows(come_.k, sums.k, 0, ring_.local());
-    ring_.add_rows(come_.v, sums.v, 0, ring_.local());
+    ring_.add_rows(come_.k, sums.k, 0, ring_.local_seqlen());
+    ring_.add_rows(come_.v, sums.v, 0, ring_.local_seqlen());
   }
   // When all have come home.
   void finish() const {
@@ -102,23 +102,23 @@ class KeyGradients {
   KeyRows sums_[2];
 };
 
-// lse or dlse of a part's rows, copied once.
-class RowsOfParts {
+// lse or dlse of a call's rows, copied once.
+class RowsOfCalls {
  public:
-  RowsOfParts(Ring& ring, Place place)
+  RowsOfCalls(Ring& ring, Place place)
       : ring_(ring), place_(place), copies_(ring.chunks().size()) {}
-  Address of(const Part& part) {
-    if (part.queries == ring_.local()) return {place_};
-    Address& copy = copies_[ring_.chunks_of(part).front()];
-    if (copy.place == Place::kNone) copy = copied(part);
+  Address of(const LocalCall& local) {
+    if (local.queries == ring_.local_seqlen()) return {place_};
+    Address& copy = copies_[ring_.chunks_of(local).front()];
+    if (copy.place == Place::kNone) copy = copied(local);
     return copy;
   }
 
  private:
-  Address copied(const Part& part) {
-    const Address from{place_, static_cast<size_t>(part.first_query * kFloatBytes)};
-    const Address to = ring_.room.take(ring_.lse_bytes(part.queries));
-    ring_.compute(ring_.copy_lse(from, ring_.local(), to, part.queries, part.queries));
+  Address copied(const LocalCall& local) {
+    const Address from{place_, static_cast<size_t>(local.first_query * kFloatBytes)};
+    const Address to = ring_.room.take(ring_.lse_bytes(local.queries));
+    ring_.compute(ring_.copy_lse(from, ring_.local_seqlen(), to, local.queries, local.queries));
     return to;
   }
 
@@ -136,7 +136,7 @@ ContextProgram ring_backward(const ShardedProblem& p) {
   Ring ring(p, in_floats);
   QueryGradients dq(ring, p);
   const KeyGradients dkv(ring, p);
-  RowsOfParts lse(ring, Place::kLse), dlse(ring, Place::kDlse);
+  RowsOfCalls lse(ring, Place::kLse), dlse(ring, Place::kDlse);
   const Rows out = ring.queries(Place::kOut, whole.head_dim_v, whole.out_dtype);
   const Rows dout = ring.queries(Place::kDout, whole.head_dim_v, whole.dtype);
   for (int step = 0; step <= ring.ranks(); ++step) {  // behind the last one sums come home
@@ -144,21 +144,21 @@ ContextProgram ring_backward(const ShardedProblem& p) {
     dkv.add_to(exchanged, step);
     ring.exchange(exchanged, fmt::format("keys and sums {} of the backward", step));
     if (step == ring.ranks()) break;
-    const std::vector<Part> parts = ring.parts(step);
-    dkv.prepare(parts, step);
-    for (size_t i = 0; i < parts.size(); ++i) {
-      const Part& part = parts[i];
-      const bool is_first = ring.begins(part);
-      CallStep call = ring.call(part, step, is_first);
-      call.out = out.row(part.first_query);
-      call.dout = dout.row(part.first_query);
-      call.lse = lse.of(part);
-      if (whole.has_dlse) call.dlse = dlse.of(part);
-      dq.place(part, is_first, call);
-      dkv.place(part, step, i == 0, call);
+    const std::vector<LocalCall> local_calls = ring.local_calls(step);
+    dkv.prepare(local_calls, step);
+    for (size_t i = 0; i < local_calls.size(); ++i) {
+      const LocalCall& local = local_calls[i];
+      const bool is_first = ring.begins(local);
+      CallStep call = ring.call(local, step, is_first);
+      call.out = out.row(local.first_query);
+      call.dout = dout.row(local.first_query);
+      call.lse = lse.of(local);
+      if (whole.has_dlse) call.dlse = dlse.of(local);
+      dq.place(local, is_first, call);
+      dkv.place(local, step, i == 0, call);
       ring.compute(call);
-      dq.add(part, is_first);
-      if (i > 0) dkv.add(part, step);
+      dq.add(local, is_first);
+      if (i > 0) dkv.add(local, step);
     }
     dkv.add_come(step);
   }

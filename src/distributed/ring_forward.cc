@@ -14,7 +14,7 @@ class Merged {
         whole_(p.whole),
         sums_(ring.query_room(whole_.head_dim_v)),
         made_(ring.query_room(whole_.head_dim_v)),
-        made_lse_(ring.room.take(ring.lse_bytes(ring.local()))),
+        made_lse_(ring.room.take(ring.lse_bytes(ring.local_seqlen()))),
         left_(ring.chunks().size(), 0),
         is_out_(ring.chunks().size(), false) {
     for (const Chunk& chunk : ring.chunks()) {
@@ -22,38 +22,39 @@ class Merged {
       part_lses_.push_back(ring.room.take(ring.lse_bytes(chunk.length)));
     }
     for (int step = 0; step < ring.ranks(); ++step) {
-      for (const Part& part : ring.parts(step)) {
-        for (const size_t chunk : ring.chunks_of(part)) ++left_[chunk];
+      for (const LocalCall& local : ring.local_calls(step)) {
+        for (const size_t chunk : ring.chunks_of(local)) ++left_[chunk];
       }
     }
   }
 
-  // Makes the call of a part and adds what it has made.
-  void add(const Part& part, int step) {
-    const std::vector<size_t> chunks = ring_.chunks_of(part);
-    const bool is_first = ring_.begins(part);
-    CallStep call = ring_.call(part, step, is_first);
+  // Makes a local call and adds what it has made.
+  void add(const LocalCall& local, int step) {
+    const std::vector<size_t> chunks = ring_.chunks_of(local);
+    const bool is_first = ring_.begins(local);
+    CallStep call = ring_.call(local, step, is_first);
     const std::vector<Address>& lses = is_first ? lses_ : part_lses_;
-    call.out = (is_first ? sums_ : made_).row(part.first_query);
+    call.out = (is_first ? sums_ : made_).row(local.first_query);
     call.lse = chunks.size() == 1 ? lses[chunks.front()] : made_lse_;
     ring_.compute(call);
     for (const size_t i : chunks) {
       const Chunk& chunk = ring_.chunks()[i];
       if (chunks.size() > 1) {
         const Address from = made_lse_ + static_cast<size_t>(chunk.slot * kFloatBytes);
-        ring_.compute(ring_.copy_lse(from, ring_.local(), lses[i], chunk.length, chunk.length));
+        ring_.compute(
+            ring_.copy_lse(from, ring_.local_seqlen(), lses[i], chunk.length, chunk.length));
       }
       --left_[i];
       if (!is_first) merge(i);
     }
   }
-  // Of chunks that one part has made the sums are out.
+  // Of chunks that one call has made the sums are out.
   void finish(bool wants_lse) {
     for (size_t i = 0; i < ring_.chunks().size(); ++i) {
       const Chunk& chunk = ring_.chunks()[i];
       if (!is_out_[i]) {
         for (int64_t b = 0; b < ring_.batch(); ++b) {
-          const int64_t row = b * ring_.local() + chunk.slot;
+          const int64_t row = b * ring_.local_seqlen() + chunk.slot;
           ring_.compute(round_step(sums_.row(row), out().row(row), chunk.length, sums_.columns,
                                    sums_.columns, whole_.out_dtype));
         }
@@ -61,7 +62,7 @@ class Merged {
       if (!wants_lse) continue;
       ring_.compute(ring_.copy_lse(lses_[i], chunk.length,
                                    {Place::kLse, static_cast<size_t>(chunk.slot * kFloatBytes)},
-                                   ring_.local(), chunk.length));
+                                   ring_.local_seqlen(), chunk.length));
     }
   }
 
@@ -81,7 +82,7 @@ class Merged {
                             .rows = chunk.length,
                             .heads = whole_.heads_q,
                             .dim = whole_.head_dim_v,
-                            .batch_stride = ring_.local() * sums_.columns});
+                            .batch_stride = ring_.local_seqlen() * sums_.columns});
     is_out_[i] = is_last;
   }
 
@@ -90,7 +91,7 @@ class Merged {
   Rows sums_, made_;
   Address made_lse_;  // of all chunks
   std::vector<Address> lses_, part_lses_;
-  std::vector<int> left_;  // parts of a chunk that are still to come
+  std::vector<int> left_;  // calls of a chunk that are still to come
   std::vector<bool> is_out_;
 };
 
@@ -102,7 +103,7 @@ Program forward_program(const ShardedProblem& p, bool wants_lse, ContextProgram&
   Merged out(ring, p);
   for (int step = 0; step < ring.ranks(); ++step) {
     ring.exchange(ring.next_keys(step), fmt::format("keys {} of the forward", step));
-    for (const Part& part : ring.parts(step)) out.add(part, step);
+    for (const LocalCall& local : ring.local_calls(step)) out.add(local, step);
   }
   out.finish(wants_lse);
   made.calls = ring.calls();

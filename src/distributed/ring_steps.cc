@@ -14,16 +14,16 @@ Ring::Ring(const ShardedProblem& problem, const AttentionProblem& whole)
   for (KeyRows& buffer : buffers_) buffer = key_room(whole.dtype);
 }
 
-std::vector<Part> Ring::parts(int step) const {
+std::vector<LocalCall> Ring::local_calls(int step) const {
   const int holder = (p_.rank - step + ranks()) % ranks();
-  return ring_parts_of(whole_.mask, chunks_, p_.partition.chunks(holder), step == 0);
+  return ring_local_calls_of(whole_.mask, chunks_, p_.partition.chunks(holder), step == 0);
 }
 
-std::vector<size_t> Ring::chunks_of(const Part& part) const {
+std::vector<size_t> Ring::chunks_of(const LocalCall& local) const {
   std::vector<size_t> found;
   for (size_t i = 0; i < chunks_.size(); ++i) {
-    const int64_t slot = chunks_[i].slot - part.first_query;
-    if (slot >= 0 && slot < part.queries) found.push_back(i);
+    const int64_t slot = chunks_[i].slot - local.first_query;
+    if (slot >= 0 && slot < local.queries) found.push_back(i);
   }
   return found;
 }
@@ -34,13 +34,13 @@ Rows Ring::queries(Place place, int64_t dim, DType type) const {
 
 Rows Ring::query_room(int64_t dim) {
   const int64_t columns = whole_.heads_q * dim;
-  return {room.take(batch() * local() * columns * kFloatBytes), columns, kFloatBytes};
+  return {room.take(batch() * local_seqlen() * columns * kFloatBytes), columns, kFloatBytes};
 }
 
 KeyRows Ring::key_room(DType type) {
   const auto rows = [&](int64_t dim) {
     const int64_t columns = whole_.heads_kv * dim, bytes = size_of(type);
-    return Rows{room.take(batch() * local() * columns * bytes), columns, bytes};
+    return Rows{room.take(batch() * local_seqlen() * columns * bytes), columns, bytes};
   };
   const Rows k = rows(whole_.head_dim);
   return {k, rows(whole_.head_dim_v)};
@@ -52,20 +52,20 @@ KeyRows Ring::keys_of(int step) const {
   return held;
 }
 
-bool Ring::begins(const Part& part) {
-  const std::vector<size_t> chunks = chunks_of(part);
+bool Ring::begins(const LocalCall& local) {
+  const std::vector<size_t> chunks = chunks_of(local);
   const bool begins = !begun_[chunks.front()];
   for (const size_t chunk : chunks) begun_[chunk] = true;
   return begins;
 }
 
-CallStep Ring::call(const Part& part, int step, bool is_first) {
+CallStep Ring::call(const LocalCall& local, int step, bool is_first) {
   const KeyRows held = keys_of(step);
   const bool has_sink = is_first && whole_.has_sink;
-  return {.call = number_of(part, has_sink),
-          .q = queries(Place::kQ, whole_.head_dim, whole_.dtype).row(part.first_query),
-          .k = held.k.row(part.first_key),
-          .v = held.v.row(part.first_key),
+  return {.call = number_of(local, has_sink),
+          .q = queries(Place::kQ, whole_.head_dim, whole_.dtype).row(local.first_query),
+          .k = held.k.row(local.first_key),
+          .v = held.v.row(local.first_key),
           .sink = {has_sink ? Place::kSink : Place::kNone}};
 }
 
@@ -76,7 +76,7 @@ void Ring::exchange(const std::vector<Passed>& tensors, const std::string& what)
   const int behind = (p_.rank + 1) % ranks(), before = (p_.rank + ranks() - 1) % ranks();
   ExchangeStep step{.sends = {}, .receives = {}, .what = p_.description() + ", " + what};
   for (const Passed& tensor : tensors) {
-    const int64_t bytes = batch() * local() * tensor.given.columns * tensor.given.bytes;
+    const int64_t bytes = batch() * local_seqlen() * tensor.given.columns * tensor.given.bytes;
     step.sends.push_back({behind, tensor.given.at, static_cast<size_t>(bytes)});
     step.receives.push_back({before, tensor.taken.at, static_cast<size_t>(bytes)});
   }
@@ -91,13 +91,13 @@ std::vector<Passed> Ring::next_keys(int step) const {
 
 void Ring::add_rows(const Rows& terms, const Rows& sums, int64_t first, int64_t count) {
   for (int64_t b = 0; b < batch() && count > 0; ++b) {
-    const int64_t row = b * local() + first;
+    const int64_t row = b * local_seqlen() + first;
     compute(add_step(terms.row(row), sums.row(row), count, sums.columns));
   }
 }
 
 void Ring::round(const Rows& sums, const Rows& to, DType type) {
-  compute(round_step(sums.at, to.at, batch() * local(), sums.columns, to.columns, type));
+  compute(round_step(sums.at, to.at, batch() * local_seqlen(), sums.columns, to.columns, type));
 }
 
 CopyStep Ring::copy_lse(Address from, int64_t from_rows, Address to, int64_t to_rows,
@@ -111,20 +111,20 @@ Program Ring::take_program() {
   return std::move(program_);
 }
 
-size_t Ring::number_of(const Part& part, bool has_sink) {
-  Part shape = part;  // where it lies changes no plan
+size_t Ring::number_of(const LocalCall& local, bool has_sink) {
+  LocalCall shape = local;  // where it lies changes no plan
   shape.first_query = shape.start = shape.first_key = 0;
   const auto known = std::find(shapes_.begin(), shapes_.end(), std::pair(shape, has_sink));
   if (known != shapes_.end()) return static_cast<size_t>(known - shapes_.begin());
   AttentionProblem whole = whole_;
   whole.has_sink = has_sink;
   shapes_.emplace_back(shape, has_sink);
-  calls_.push_back(problem_of(whole, part,
+  calls_.push_back(problem_of(whole, local,
                               {.heads_q = whole.heads_q,
                                .heads_kv = whole.heads_kv,
-                               .local_seqlen = local(),
+                               .local_seqlen = local_seqlen(),
                                .dq_heads = whole.heads_q,
-                               .key_rows = local()}));
+                               .key_rows = local_seqlen()}));
   return calls_.size() - 1;
 }
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "distributed/context_program.h"
-#include "distributed/parts.h"
+#include "distributed/local_calls.h"
 #include "distributed/sharded_problem.h"
 
 namespace fa4::internal {
@@ -25,21 +25,21 @@ struct Passed {
 // Writes the program of one direction. A step has the keys of one rank, step 0 the rank's own.
 class Ring {
  public:
-  // Calls are parts of `whole`, the problem's attention with results in f32.
+  // Calls are of `whole`, the problem's attention with results in f32.
   Ring(const ShardedProblem& problem, const AttentionProblem& whole);
 
   int ranks() const { return p_.ranks(); }
   int64_t batch() const { return p_.whole.batch; }
-  int64_t local() const { return p_.partition.local_seqlen(); }
+  int64_t local_seqlen() const { return p_.partition.local_seqlen(); }
   const std::vector<Chunk>& chunks() const { return chunks_; }
 
-  // The calls of a step. A part has one of the rank's chunks or all of them, and in step 0 every
+  // The calls of a step. A call has one of the rank's chunks or all of them, and in step 0 every
   // chunk has one.
-  std::vector<Part> parts(int step) const;
-  std::vector<size_t> chunks_of(const Part& part) const;
+  std::vector<LocalCall> local_calls(int step) const;
+  std::vector<size_t> chunks_of(const LocalCall& local) const;
 
-  // Whether a part is the first one of its rows. Asked once for each part, in the order of calls.
-  bool begins(const Part& part);
+  // Whether a call is the first one of its rows. Asked once for each call, in the order of calls.
+  bool begins(const LocalCall& local);
 
   // An argument, of the rank's rows of q, and room for such rows in f32.
   Rows queries(Place place, int64_t dim, DType type) const;
@@ -48,9 +48,9 @@ class Ring {
   KeyRows key_room(DType type);
   KeyRows keys_of(int step) const;
 
-  // A part's call over a step's keys, without what the direction adds. `is_first`: of its rows,
+  // A local call over a step's keys, without what the direction adds. `is_first`: of its rows,
   // which see the sink once.
-  CallStep call(const Part& part, int step, bool is_first);
+  CallStep call(const LocalCall& local, int step, bool is_first);
 
   // The lanes wait for each other; then these go, and others come, while what follows is computed.
   void exchange(const std::vector<Passed>& tensors, const std::string& what);
@@ -76,14 +76,14 @@ class Ring {
   Room room;
 
  private:
-  size_t number_of(const Part& part, bool has_sink);
+  size_t number_of(const LocalCall& local, bool has_sink);
 
   const ShardedProblem& p_;
   const AttentionProblem whole_;
   std::vector<Chunk> chunks_;
-  std::vector<bool> begun_;                    // chunks
-  KeyRows buffers_[2];                         // of steps in turn
-  std::vector<std::pair<Part, bool>> shapes_;  // of calls_, and whether they see the sink
+  std::vector<bool> begun_;                         // chunks
+  KeyRows buffers_[2];                              // of steps in turn
+  std::vector<std::pair<LocalCall, bool>> shapes_;  // of calls_, and whether they see the sink
   std::vector<AttentionProblem> calls_;
   Program program_;
 };

@@ -217,17 +217,17 @@ AttentionProblem resized(const AttentionProblem& problem, const AttentionSizes& 
   return AttentionProblem::make(desc);
 }
 
-std::vector<Part> ShardedProblem::parts(int of_rank) const {
+std::vector<LocalCall> ShardedProblem::local_calls(int of_rank) const {
   const std::vector<Chunk> chunks = partition.chunks(of_rank);
-  return is_packed() ? packed_parts_of(whole.mask, chunks, partition.seqlen())
-                     : parts_of(whole.mask, chunks, partition.seqlen());
+  return is_packed() ? packed_local_calls_of(whole.mask, chunks, partition.seqlen())
+                     : local_calls_of(whole.mask, chunks, partition.seqlen());
 }
 
 std::vector<KeyRange> ShardedProblem::taken_tokens(int of_rank) const {
   if (method != ContextMethod::kAllGather) return {{0, partition.seqlen()}};
   std::vector<KeyRange> seen;
-  for (const Part& part : parts(of_rank)) {
-    seen.push_back({part.first_key, part.first_key + part.keys});
+  for (const LocalCall& call : local_calls(of_rank)) {
+    seen.push_back({call.first_key, call.first_key + call.keys});
   }
   return joined(std::move(seen));
 }

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "distributed/parts.h"
+#include "distributed/local_calls.h"
 #include "distributed/sequence_partition.h"
 #include "problem/attention_problem.h"
 
@@ -32,7 +32,7 @@ class HeldTokens {
   explicit HeldTokens(std::vector<KeyRange> ranges) : ranges_(std::move(ranges)) {}
 
   int64_t rows() const;  // of a sequence
-  // Of a token that is held; those of its range follow each other. A part of no keys may begin
+  // Of a token that is held; those of its range follow each other. A call of no keys may begin
   // elsewhere.
   int64_t row(int64_t sequence, int64_t token) const { return sequence * rows() + row_of(token); }
 
@@ -61,7 +61,7 @@ struct ShardedProblem {
   // So many sequences are cut, each for itself; packed ones are cut as one.
   int64_t outer() const { return is_packed() ? 1 : whole.batch; }
   // The calls of a rank by all-gather, by its slots.
-  std::vector<Part> parts(int rank) const;
+  std::vector<LocalCall> local_calls(int rank) const;
   // Which of the whole's tokens a rank takes of others', ranges that ascend and do not touch: all,
   // or by all-gather the keys that its queries may see.
   std::vector<KeyRange> taken_tokens(int rank) const;

@@ -10,8 +10,8 @@ namespace fa4::internal {
 struct CutArgs {
   const int32_t* cu_seqlens_q = nullptr;  // (count), of the whole
   const int32_t* cu_seqlens_k = nullptr;
-  int32_t* part_q = nullptr;  // (count)
-  int32_t* part_k = nullptr;
+  int32_t* shard_q = nullptr;  // (count)
+  int32_t* shard_k = nullptr;
   int64_t count = 0;  // sequences + 1
   int64_t first_query = 0, end_query = 0;
   int64_t first_key = 0, end_key = 0;

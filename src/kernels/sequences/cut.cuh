@@ -17,8 +17,8 @@ __global__ void __launch_bounds__(kCutThreads) cut_sequences(const __grid_consta
   ptx::griddepcontrol_launch_dependents();
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kCutThreads + threadIdx.x;
   if (i >= p.count) return;
-  p.part_q[i] = cut_row(p.cu_seqlens_q[i], p.first_query, p.end_query);
-  p.part_k[i] = cut_row(p.cu_seqlens_k[i], p.first_key, p.end_key);
+  p.shard_q[i] = cut_row(p.cu_seqlens_q[i], p.first_query, p.end_query);
+  p.shard_k[i] = cut_row(p.cu_seqlens_k[i], p.first_key, p.end_key);
 }
 
 }  // namespace fa4

@@ -158,19 +158,19 @@ TEST_P(MemoryTest, CutsSequences) {
   };
   const auto pointer = [](Block& of) { return reinterpret_cast<int32_t*>(of.data()); };
   Block whole = block_of({0, 0, 7, 7, 12, 15});
-  Block part_q = block_of(std::vector<int32_t>(7, 99)), part_k = block_of({9, 9, 9, 9, 9, 9, 9});
+  Block shard_q = block_of(std::vector<int32_t>(7, 99)), shard_k = block_of({9, 9, 9, 9, 9, 9, 9});
   memory_->cut({.cu_seqlens_q = pointer(whole),
                 .cu_seqlens_k = pointer(whole),
-                .part_q = pointer(part_q),
-                .part_k = pointer(part_k),
+                .shard_q = pointer(shard_q),
+                .shard_k = pointer(shard_k),
                 .count = 6,
                 .first_query = 4,
                 .end_query = 10,
                 .first_key = 2,
                 .end_key = 9},
                nullptr);
-  EXPECT_EQ(numbers_of(part_q), (std::vector<int32_t>{0, 0, 3, 3, 6, 6, 99}));
-  EXPECT_EQ(numbers_of(part_k), (std::vector<int32_t>{0, 0, 5, 5, 7, 7, 9}));
+  EXPECT_EQ(numbers_of(shard_q), (std::vector<int32_t>{0, 0, 3, 3, 6, 6, 99}));
+  EXPECT_EQ(numbers_of(shard_k), (std::vector<int32_t>{0, 0, 5, 5, 7, 7, 9}));
 }
 
 // More than a CTA's numbers.
@@ -178,19 +178,19 @@ TEST_P(MemoryTest, CutsManySequences) {
   constexpr int kCount = 1000;
   std::vector<float> bits(kCount);
   for (int32_t i = 0; i < kCount; ++i) std::memcpy(&bits[static_cast<size_t>(i)], &i, 4);
-  Block whole = block(bits), part_q = block(bits), part_k = block(bits);
+  Block whole = block(bits), shard_q = block(bits), shard_k = block(bits);
   const auto pointer = [](Block& of) { return reinterpret_cast<int32_t*>(of.data()); };
   memory_->cut({.cu_seqlens_q = pointer(whole),
                 .cu_seqlens_k = pointer(whole),
-                .part_q = pointer(part_q),
-                .part_k = pointer(part_k),
+                .shard_q = pointer(shard_q),
+                .shard_k = pointer(shard_k),
                 .count = kCount,
                 .first_query = 300,
                 .end_query = 900,
                 .first_key = 100,
                 .end_key = 950},
                nullptr);
-  const std::vector<float> q = part_q.read(), k = part_k.read();
+  const std::vector<float> q = shard_q.read(), k = shard_k.read();
   for (int32_t i = 0; i < kCount; ++i) {
     int32_t of_q, of_k;
     std::memcpy(&of_q, &q[static_cast<size_t>(i)], 4);

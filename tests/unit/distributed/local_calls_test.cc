@@ -1,4 +1,4 @@
-#include "distributed/parts.h"
+#include "distributed/local_calls.h"
 
 #include <gtest/gtest.h>
 
@@ -19,36 +19,36 @@ AttentionProblem problem_of(int64_t seqlen, std::optional<int64_t> left,
   return AttentionProblem::make(desc);
 }
 
-// What a query sees through the parts is what it sees in the whole.
+// What a query sees through the calls is what it sees in the whole.
 void check_parts(const AttentionProblem& whole, const SequencePartition& partition) {
   const int64_t seqlen = whole.seqlen_q;
   for (int rank = 0; rank < partition.ranks(); ++rank) {
     std::vector<int> seen(static_cast<size_t>(partition.local_seqlen()), 0);
-    for (const Part& part : parts_of(whole.mask, partition.chunks(rank), seqlen)) {
-      const AttentionProblem call = problem_of(whole, part,
+    for (const LocalCall& local : local_calls_of(whole.mask, partition.chunks(rank), seqlen)) {
+      const AttentionProblem call = problem_of(whole, local,
                                                {.heads_q = whole.heads_q,
                                                 .heads_kv = whole.heads_kv,
                                                 .local_seqlen = partition.local_seqlen(),
                                                 .dq_heads = whole.heads_q,
                                                 .key_rows = seqlen});
-      for (int64_t i = 0; i < part.queries; ++i) {
-        const int64_t slot = part.first_query + i;
+      for (int64_t i = 0; i < local.queries; ++i) {
+        const int64_t slot = local.first_query + i;
         ++seen[static_cast<size_t>(slot)];
         const KeyRange wanted =
             visible_keys(partition.position(rank, slot), seqlen, seqlen, whole.mask);
-        const KeyRange got = visible_keys(i, part.queries, part.keys, call.mask);
+        const KeyRange got = visible_keys(i, local.queries, local.keys, call.mask);
         const bool nothing = got.begin >= got.end;
         ASSERT_EQ(nothing, wanted.begin >= wanted.end) << "slot " << slot << " of rank " << rank;
         if (nothing) continue;
-        ASSERT_EQ(got.begin + part.first_key, wanted.begin) << "slot " << slot;
-        ASSERT_EQ(got.end + part.first_key, wanted.end) << "slot " << slot;
+        ASSERT_EQ(got.begin + local.first_key, wanted.begin) << "slot " << slot;
+        ASSERT_EQ(got.end + local.first_key, wanted.end) << "slot " << slot;
       }
     }
     EXPECT_EQ(seen, std::vector<int>(seen.size(), 1)) << "rank " << rank;
   }
 }
 
-TEST(Parts, SeeWhatTheWholeSees) {
+TEST(LocalCalls, SeeWhatTheWholeSees) {
   std::vector<std::optional<int64_t>> bounds = {std::nullopt};
   for (int64_t bound = -25; bound <= 25; ++bound) bounds.push_back(bound);
   for (const int ranks : {1, 2, 3}) {
@@ -68,24 +68,24 @@ TEST(Parts, SeeWhatTheWholeSees) {
 
 // What a query sees of all holders' keys, put together, is what it sees in the whole. How many
 // calls there are.
-int64_t check_ring_parts(const AttentionProblem& whole, const SequencePartition& partition) {
+int64_t check_ring_calls(const AttentionProblem& whole, const SequencePartition& partition) {
   const int64_t seqlen = whole.seqlen_q;
   int64_t calls = 0;
   for (int rank = 0; rank < partition.ranks(); ++rank) {
     std::vector<std::vector<int>> seen(static_cast<size_t>(partition.local_seqlen()),
                                        std::vector<int>(static_cast<size_t>(seqlen), 0));
     for (int holder = 0; holder < partition.ranks(); ++holder) {
-      const auto parts = ring_parts_of(whole.mask, partition.chunks(rank), partition.chunks(holder),
-                                       holder == rank);
+      const auto local_calls = ring_local_calls_of(whole.mask, partition.chunks(rank),
+                                                   partition.chunks(holder), holder == rank);
       std::vector<int> calls_of(static_cast<size_t>(partition.local_seqlen()), 0);
-      for (const Part& part : parts) {
+      for (const LocalCall& local : local_calls) {
         ++calls;
-        for (int64_t i = 0; i < part.queries; ++i) {
-          ++calls_of[static_cast<size_t>(part.first_query + i)];
-          const KeyRange keys = visible_keys(i, part.queries, part.keys, part.window);
+        for (int64_t i = 0; i < local.queries; ++i) {
+          ++calls_of[static_cast<size_t>(local.first_query + i)];
+          const KeyRange keys = visible_keys(i, local.queries, local.keys, local.window);
           for (int64_t j = keys.begin; j < keys.end; ++j) {
-            const int64_t key = partition.position(holder, part.first_key + j);
-            ++seen[static_cast<size_t>(part.first_query + i)][static_cast<size_t>(key)];
+            const int64_t key = partition.position(holder, local.first_key + j);
+            ++seen[static_cast<size_t>(local.first_query + i)][static_cast<size_t>(key)];
           }
         }
       }
@@ -104,7 +104,7 @@ int64_t check_ring_parts(const AttentionProblem& whole, const SequencePartition&
   return calls;
 }
 
-TEST(Parts, OfARingSeeWhatTheWholeSees) {
+TEST(LocalCalls, OfARingSeeWhatTheWholeSees) {
   std::vector<std::optional<int64_t>> bounds = {std::nullopt};
   for (int64_t bound = -14; bound <= 14; bound += 2) bounds.push_back(bound);
   for (const int ranks : {2, 3}) {
@@ -114,7 +114,7 @@ TEST(Parts, OfARingSeeWhatTheWholeSees) {
         for (const auto right : bounds) {
           SCOPED_TRACE(testing::Message() << ranks << " ranks, window " << left.value_or(-99) << " "
                                           << right.value_or(-99));
-          check_ring_parts(problem_of(12, left, right), partition);
+          check_ring_calls(problem_of(12, left, right), partition);
           if (testing::Test::HasFailure()) return;
         }
       }
@@ -123,34 +123,35 @@ TEST(Parts, OfARingSeeWhatTheWholeSees) {
 }
 
 // One call a step: of nothing that is not seen, and of as much on every rank.
-TEST(Parts, OfACausalRingAreOneCallAStep) {
+TEST(LocalCalls, OfACausalRingAreOneCallAStep) {
   const SequencePartition zigzag(4, 64, SequenceLayout::kZigzag);
-  EXPECT_EQ(check_ring_parts(problem_of(64, std::nullopt, 0), zigzag), 16);
-  EXPECT_EQ(check_ring_parts(problem_of(64, std::nullopt, std::nullopt), zigzag), 16);
+  EXPECT_EQ(check_ring_calls(problem_of(64, std::nullopt, 0), zigzag), 16);
+  EXPECT_EQ(check_ring_calls(problem_of(64, std::nullopt, std::nullopt), zigzag), 16);
   const SequencePartition contiguous(4, 64, SequenceLayout::kContiguous);
-  EXPECT_EQ(check_ring_parts(problem_of(64, std::nullopt, 0), contiguous), 10);
+  EXPECT_EQ(check_ring_calls(problem_of(64, std::nullopt, 0), contiguous), 10);
 }
 
-// A part's queries of packed sequences see through it, by sequences that are cut as a CutStep says,
+// A call's queries of packed sequences see through it, by sequences that are cut as a CutStep says,
 // what they see in the whole. A mask that can_cut_packed refuses is one by which some do not.
 int64_t wrong_of_packed(const MaskSpec& mask, const std::vector<int32_t>& cu_seqlens,
                         const SequencePartition& partition) {
   int64_t wrong = 0;
   for (int rank = 0; rank < partition.ranks(); ++rank) {
-    for (const Part& part : packed_parts_of(mask, partition.chunks(rank), partition.seqlen())) {
-      const int64_t end_query = part.start + part.queries;
+    for (const LocalCall& local :
+         packed_local_calls_of(mask, partition.chunks(rank), partition.seqlen())) {
+      const int64_t end_query = local.start + local.queries;
       for (size_t i = 0; i + 1 < cu_seqlens.size(); ++i) {
         const int64_t begin = cu_seqlens[i], end = cu_seqlens[i + 1];
-        const int64_t first = std::clamp(begin, part.start, end_query);
-        const int64_t queries = std::clamp(end, part.start, end_query) - first;
-        const int64_t end_key = part.first_key + part.keys;
-        const int64_t first_key = std::clamp(begin, part.first_key, end_key);
-        const int64_t keys = std::clamp(end, part.first_key, end_key) - first_key;
+        const int64_t first = std::clamp(begin, local.start, end_query);
+        const int64_t queries = std::clamp(end, local.start, end_query) - first;
+        const int64_t end_key = local.first_key + local.keys;
+        const int64_t first_key = std::clamp(begin, local.first_key, end_key);
+        const int64_t keys = std::clamp(end, local.first_key, end_key) - first_key;
         const int64_t skipped = first_key - begin;
         for (int64_t query = 0; query < queries; ++query) {
           const KeyRange wanted =
               visible_keys(first + query - begin, end - begin, end - begin, mask);
-          const KeyRange got = visible_keys(query, queries, keys, part.window);
+          const KeyRange got = visible_keys(query, queries, keys, local.window);
           const bool nothing = wanted.begin >= wanted.end;
           wrong += nothing ? got.begin < got.end
                            : got.begin + skipped != wanted.begin || got.end + skipped != wanted.end;
@@ -161,7 +162,7 @@ int64_t wrong_of_packed(const MaskSpec& mask, const std::vector<int32_t>& cu_seq
   return wrong;
 }
 
-TEST(Parts, OfPackedSequencesSeeWhatTheWholeSees) {
+TEST(LocalCalls, OfPackedSequencesSeeWhatTheWholeSees) {
   std::vector<std::optional<int64_t>> bounds = {std::nullopt};
   for (int64_t bound = -9; bound <= 9; ++bound) bounds.push_back(bound);
   const std::vector<std::vector<int32_t>> kSequences = {
@@ -183,27 +184,27 @@ TEST(Parts, OfPackedSequencesSeeWhatTheWholeSees) {
   }
 }
 
-TEST(Parts, WithoutAMaskAreOneCall) {
+TEST(LocalCalls, WithoutAMaskAreOneCall) {
   const SequencePartition partition(4, 64, SequenceLayout::kZigzag);
-  const std::vector<Part> parts = parts_of({}, partition.chunks(1), 64);
-  ASSERT_EQ(parts.size(), 1u);
+  const std::vector<LocalCall> local_calls = local_calls_of({}, partition.chunks(1), 64);
+  ASSERT_EQ(local_calls.size(), 1u);
   EXPECT_EQ(
-      parts[0],
-      (Part{
+      local_calls[0],
+      (LocalCall{
           .first_query = 0, .queries = 16, .start = 8, .first_key = 0, .keys = 64, .window = {}}));
 }
 
-TEST(Parts, OfACausalMaskSeeNoLaterKeys) {
+TEST(LocalCalls, OfACausalMaskSeeNoLaterKeys) {
   const SequencePartition partition(2, 32, SequenceLayout::kZigzag);
-  const std::vector<Part> parts = parts_of({-1, 0}, partition.chunks(1), 32);
-  ASSERT_EQ(parts.size(), 2u);
-  EXPECT_EQ(parts[0].keys, 16);
-  EXPECT_EQ(parts[1].keys, 24);
-  for (const Part& part : parts) EXPECT_EQ(part.window, (MaskSpec{-1, 0, 2}));
+  const std::vector<LocalCall> local_calls = local_calls_of({-1, 0}, partition.chunks(1), 32);
+  ASSERT_EQ(local_calls.size(), 2u);
+  EXPECT_EQ(local_calls[0].keys, 16);
+  EXPECT_EQ(local_calls[1].keys, 24);
+  for (const LocalCall& local : local_calls) EXPECT_EQ(local.window, (MaskSpec{-1, 0, 2}));
 }
 
 // One of four slices, of one query head and one key head; dq is f32 and of the slice alone.
-TEST(Parts, OfASliceHaveItsHeadsAndTheRowsOfTheWhole) {
+TEST(LocalCalls, OfASliceHaveItsHeadsAndTheRowsOfTheWhole) {
   ProblemDesc desc = problem_of(32, std::nullopt, std::nullopt);
   desc.heads_q = desc.heads_kv = 4;
   desc.q = desc.k = desc.v = desc.out = desc.dout = desc.dq = desc.dk = desc.dv = {};
