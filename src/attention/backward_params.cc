@@ -36,7 +36,7 @@ BwdParams backward_params(const AttentionProblem& p, const BackwardTiling& tilin
                           const BackwardArgs& args) {
   const double scale = p.scale, scores_scale = scale_log2(p);
   const double scale_over_softcap = p.softcap > 0 ? scale / p.softcap : 0.0;
-  const int parts = tiling.shape.group_parts;
+  const int subgroups = tiling.shape.subgroups;
   return {.maps = {},
           .sequences = sequence_params(p, args),
           .mask = mask_params(p.mask),
@@ -58,9 +58,9 @@ BwdParams backward_params(const AttentionProblem& p, const BackwardTiling& tilin
           .scale_over_softcap = finite_float(scale_over_softcap),
           .near = near_tanh(scale_over_softcap),
           .heads_q = static_cast<int32_t>(p.heads_q),
-          .heads_kv = static_cast<int32_t>(p.heads_kv * parts),
-          .group = static_cast<int32_t>(p.group() / parts),
-          .group_parts = parts,
+          .heads_kv = static_cast<int32_t>(p.heads_kv * subgroups),
+          .group = static_cast<int32_t>(p.group() / subgroups),
+          .subgroups = subgroups,
           .deterministic = p.deterministic,
           .order = tiling.order};
 }

@@ -50,21 +50,22 @@ class GpuBackwardOp final : public BackwardOp {
       const bool taken = plan_.steps[kPreprocess].grid > 0;
       return taken ? static_cast<uint32_t*>(gpu_.part(name, args.workspace)) : nullptr;
     };
-    return {.neg_lse_log2 = floats(kNegLseLog2),
-            .delta = floats(kRowDelta),
-            .statistics = static_cast<StatisticParts*>(gpu_.part(kStatisticParts, args.workspace)),
-            .dq = args.dq == nullptr ? nullptr : floats(kDqSums),
-            .dsink = args.dsink == nullptr ? nullptr : floats(kDsinkParts),
-            .dq_counts = args.dq == nullptr ? nullptr : words(kDqCounts),
-            .cleared = args.dq == nullptr ? nullptr : words(kClearedCounts),
-            .ended = args.dq == nullptr ? nullptr : words(kEndedCounts),
-            .ticket = words(kTicket),
-            .part_sums = args.dk == nullptr ? nullptr : floats(kGroupSums),
-            .part_counts = static_cast<PartCounts*>(gpu_.part(kGroupCounts, args.workspace)),
-            .part_floats = static_cast<int32_t>(part_floats(tiling_.shape)),
-            .key_blocks = static_cast<int32_t>(part_key_blocks(plan_.problem)),
-            .dq_columns = tiling_.shape.head_dim,
-            .head_blocks = static_cast<int32_t>(head_blocks(plan_.problem))};
+    return {
+        .neg_lse_log2 = floats(kNegLseLog2),
+        .delta = floats(kRowDelta),
+        .statistics = static_cast<StatisticParts*>(gpu_.part(kStatisticParts, args.workspace)),
+        .dq = args.dq == nullptr ? nullptr : floats(kDqSums),
+        .dsink = args.dsink == nullptr ? nullptr : floats(kDsinkParts),
+        .dq_counts = args.dq == nullptr ? nullptr : words(kDqCounts),
+        .cleared = args.dq == nullptr ? nullptr : words(kClearedCounts),
+        .ended = args.dq == nullptr ? nullptr : words(kEndedCounts),
+        .ticket = words(kTicket),
+        .subgroup_sums = args.dk == nullptr ? nullptr : floats(kGroupSums),
+        .subgroup_counts = static_cast<SubgroupCounts*>(gpu_.part(kGroupCounts, args.workspace)),
+        .subgroup_floats = static_cast<int32_t>(subgroup_floats(tiling_.shape)),
+        .key_blocks = static_cast<int32_t>(subgroup_key_blocks(plan_.problem)),
+        .dq_columns = tiling_.shape.head_dim,
+        .head_blocks = static_cast<int32_t>(head_blocks(plan_.problem))};
   }
 
   void encode_maps(const BackwardArgs& args, const TensorExtent& q, const TensorExtent& k,

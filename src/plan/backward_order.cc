@@ -107,9 +107,9 @@ double l2_share(const AttentionProblem& p, const BackwardShape& shape, const Tur
   return is_full ? 0.0 : kL2ShareForQueries;
 }
 
-// Query heads of a key head's part, or of all of it.
+// Query heads of a subgroup, or of all of the group.
 int64_t heads_of_work(const AttentionProblem& p, const BackwardShape& shape) {
-  return p.group() / shape.group_parts;
+  return p.group() / shape.subgroups;
 }
 
 // Whether works get longer from block to block, and each brings a gradient of queries: then a head
@@ -159,7 +159,7 @@ int64_t heads_at_once(const AttentionProblem& p, const DeviceSpec& device,
 int64_t pairs_at_once(const AttentionProblem& p, const DeviceSpec& device,
                       const BackwardShape& shape, const TurnRow& turns) {
   int64_t works = kWorksOfFewPairs;
-  // The works of a part of several heads come to the second one more than a turn after another.
+  // The works of a subgroup of several heads come to the second one more than a turn after another.
   if (half_go_down(mask_as_asked(p), shape)) {
     works = heads_of_work(p, shape) == 1 ? turns.pair_works : 1;
   }
@@ -209,16 +209,16 @@ BwdOrder choose_backward_order(const AttentionProblem& p, const DeviceSpec& devi
       .finish_behind = static_cast<int32_t>(finish_behind(p, device, shape, stores, sections))};
 }
 
-void explain_backward_order(const AttentionProblem& p, int group_parts, const BwdOrder& order,
+void explain_backward_order(const AttentionProblem& p, int subgroups, const BwdOrder& order,
                             std::vector<PlanStep>* steps) {
-  if (group_parts > 1) {
-    steps->push_back({"groups",
-                      fmt::format("of {} query heads, each in {} parts", p.group(), group_parts),
-                      "whole ones leave CTAs idle, or wait; dk and dv of the parts add up in f32"});
+  if (subgroups > 1) {
+    steps->push_back(
+        {"groups", fmt::format("of {} query heads, each in {} subgroups", p.group(), subgroups),
+         "whole ones leave CTAs idle, or wait; dk and dv of the subgroups add up in f32"});
   }
-  const int64_t heads = p.heads_kv * group_parts, down = order.heads_down;
+  const int64_t heads = p.heads_kv * subgroups, down = order.heads_down;
   const int64_t pairs = std::min(down, heads - down);
-  const char* what = group_parts > 1 ? "parts of key heads" : "key heads";
+  const char* what = subgroups > 1 ? "subgroups of key heads" : "key heads";
   if (const int64_t others = heads - 2 * pairs; others > 0) {
     const bool goes_down = down > pairs;
     steps->push_back(

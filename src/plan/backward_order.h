@@ -26,7 +26,7 @@ struct TurnRow {
 BwdOrder choose_backward_order(const AttentionProblem& problem, const DeviceSpec& device,
                                const BackwardShape& shape, const TurnRow& turns);
 
-void explain_backward_order(const AttentionProblem& problem, int group_parts, const BwdOrder& order,
+void explain_backward_order(const AttentionProblem& problem, int subgroups, const BwdOrder& order,
                             std::vector<PlanStep>* steps);
 
 }  // namespace fa4::internal

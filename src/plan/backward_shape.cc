@@ -20,11 +20,11 @@ int64_t key_blocks(const AttentionProblem& p, int keys) {
 }
 
 int64_t key_heads(const AttentionProblem& p, const BackwardShape& shape) {
-  return p.heads_kv * shape.group_parts;
+  return p.heads_kv * shape.subgroups;
 }
 
 int64_t all_works(const AttentionProblem& p, const BackwardShape& shape) {
-  return key_blocks(p, shape.keys) * shape.group_parts * ctas_of_keys(shape);
+  return key_blocks(p, shape.keys) * shape.subgroups * ctas_of_keys(shape);
 }
 
 int64_t works_of_head(const AttentionProblem& p, const BackwardShape& shape) {
@@ -44,12 +44,12 @@ int64_t head_blocks(const AttentionProblem& p) {
                                        : query_blocks(p);
 }
 
-int64_t part_key_blocks(const AttentionProblem& p) {
-  return p.layout_kv == Layout::kPacked ? p.total_k / kPartKeys + p.batch
-                                        : p.batch * ceil_div(p.seqlen_k, kPartKeys);
+int64_t subgroup_key_blocks(const AttentionProblem& p) {
+  return p.layout_kv == Layout::kPacked ? p.total_k / kSubgroupKeys + p.batch
+                                        : p.batch * ceil_div(p.seqlen_k, kSubgroupKeys);
 }
-int64_t part_floats(const BackwardShape& shape) {
-  return int64_t{kPartKeys} * (shape.head_dim + shape.head_dim_v);
+int64_t subgroup_floats(const BackwardShape& shape) {
+  return int64_t{kSubgroupKeys} * (shape.head_dim + shape.head_dim_v);
 }
 
 }  // namespace fa4::internal

@@ -32,16 +32,16 @@ struct BackwardShape {
   // later sections of heads.
   bool first_stores = false;
   bool finishes = false;  // works may make dq of earlier sections' sums
-  int group_parts = 1;    // into which a key head's query heads are cut: works of their own
+  int subgroups = 1;      // into which a key head's query heads are cut: works of their own
 };
 
 // Blocks of query rows: of the longest sequence; of a head, of one sequence or packed of all.
 int64_t query_blocks(const AttentionProblem& problem);
 int64_t head_blocks(const AttentionProblem& problem);
-// Where groups are cut into parts: blocks of keys of a key head in all sequences, and the sums of
-// one of them.
-int64_t part_key_blocks(const AttentionProblem& problem);
-int64_t part_floats(const BackwardShape& shape);
+// Where groups are cut into subgroups: blocks of keys of a key head in all sequences, and the sums
+// of one of them.
+int64_t subgroup_key_blocks(const AttentionProblem& problem);
+int64_t subgroup_floats(const BackwardShape& shape);
 
 // Blocks of query rows of all heads: the CTAs before and after the main kernel.
 int64_t query_ctas(const AttentionProblem& problem);
@@ -50,7 +50,7 @@ int64_t workspace_rows(const AttentionProblem& problem);
 
 // Blocks of `keys` keys of all key heads and sequences; where they do not fit, the largest number.
 int64_t key_blocks(const AttentionProblem& problem, int keys);
-// Key heads of a sequence, or parts of their groups.
+// Key heads of a sequence, or subgroups of theirs.
 int64_t key_heads(const AttentionProblem& problem, const BackwardShape& shape);
 // CTAs of a key head, and of all sequences.
 int64_t works_of_head(const AttentionProblem& problem, const BackwardShape& shape);

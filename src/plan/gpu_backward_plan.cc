@@ -33,7 +33,7 @@ std::string check_strides_of_gradients(const AttentionProblem& p) {
 Support query_gpu_backward_support(const AttentionProblem& p, int keys) {
   const auto no = [](std::string reason) { return Support{false, std::move(reason)}; };
   if (const Support common = query_gpu_support(p); !common.supported) return common;
-  // Parts of groups are works of their own.
+  // Subgroups are works of their own.
   if (query_ctas(p) + p.heads_q >= kMaxCtas || key_blocks(p, keys) >= kMaxCtas / (2 * p.group())) {
     return no(fmt::format(
         "batch {} with heads_q {} and seqlen_q {}, heads_kv {} and seqlen_k {}; "
@@ -78,11 +78,12 @@ WorkspaceLayout gpu_backward_workspace(const AttentionProblem& p, const Backward
   if (shape.statistics != StatisticForm::kParts) layout.add(kNegLseLog2, rows * 4);
   layout.add(kDqSums, rows * 4 * shape.head_dim);
   if (p.has_sink) layout.add(kDsinkParts, query_ctas(p) * 4);
-  if (shape.group_parts > 1) {
+  if (shape.subgroups > 1) {
     const int64_t places =
-        p.heads_kv * part_key_blocks(p) * num_nodes(shape.group_parts, p.deterministic);
-    layout.add(kGroupSums, places * part_floats(shape) * 4);
-    layout.add(kGroupCounts, places * kPartUnits * static_cast<int64_t>(sizeof(PartCounts)));
+        p.heads_kv * subgroup_key_blocks(p) * num_nodes(shape.subgroups, p.deterministic);
+    layout.add(kGroupSums, places * subgroup_floats(shape) * 4);
+    layout.add(kGroupCounts,
+               places * kSubgroupUnits * static_cast<int64_t>(sizeof(SubgroupCounts)));
   }
   if (order.first_stores != 0) layout.add(kDqCounts, rows / kQueryRows * 4);
   if (p.deterministic || shape.persistent_ctas > 0) layout.add(kTicket, 4);

@@ -4,8 +4,8 @@
 
 #include "kernels/sm100/backward/layout.h"
 #include "plan/gpu_plan.h"
-#include "plan/group_parts.h"
 #include "plan/sm100_backward_tuning.h"
+#include "plan/subgroups.h"
 
 namespace fa4::internal {
 namespace {
@@ -57,7 +57,7 @@ BackwardShape Sm100BackwardSpec::shape() const {
           .smem_bytes = sm100::bwd::smem_layout(traits).total,
           .cluster = traits.cta_group,
           .works_per_block = sm100::bwd::works_per_block(traits),
-          .group_parts = group_parts};
+          .subgroups = subgroups};
 }
 
 Support query_sm100_backward_support(const AttentionProblem& p) {
@@ -66,7 +66,7 @@ Support query_sm100_backward_support(const AttentionProblem& p) {
 
 Sm100BackwardSpec plan_sm100_backward(const AttentionProblem& p, const DeviceSpec& device) {
   Sm100BackwardSpec spec{traits_of(*find_row(p), element_of(p), p.softcap > 0)};
-  spec.group_parts = choose_group_parts(p, device, spec.shape());
+  spec.subgroups = choose_subgroups(p, device, spec.shape());
   spec.order = choose_backward_order(p, device, spec.shape(), kTurns);
   return spec;
 }
@@ -120,7 +120,7 @@ void explain_sm100_backward(const AttentionProblem& p, const Sm100BackwardSpec& 
                                   "of keys takes every SM that it finds",
                                   p.sm_margin)});
   }
-  explain_backward_order(p, spec.group_parts, spec.order, steps);
+  explain_backward_order(p, spec.subgroups, spec.order, steps);
 }
 
 }  // namespace fa4::internal

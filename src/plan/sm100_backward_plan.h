@@ -12,7 +12,7 @@ namespace fa4::internal {
 
 struct Sm100BackwardSpec {
   sm100::BwdTraits traits;
-  int group_parts = 1;  // works of a block of keys
+  int subgroups = 1;  // works of a block of keys
   BwdOrder order = {};
   KernelSource source() const;
   BackwardShape shape() const;

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "plan/gpu_plan.h"
-#include "plan/group_parts.h"
 #include "plan/sm90_backward_tuning.h"
+#include "plan/subgroups.h"
 
 namespace fa4::internal {
 namespace {
@@ -57,7 +57,7 @@ BackwardShape Sm90BackwardSpec::shape() const {
           .persistent_ctas = num_sms,
           .first_stores = true,
           .finishes = traits.finish_stages > 0,
-          .group_parts = group_parts};
+          .subgroups = subgroups};
 }
 
 Support query_sm90_backward_support(const AttentionProblem& p) {
@@ -68,7 +68,7 @@ Sm90BackwardSpec plan_sm90_backward(const AttentionProblem& p, const DeviceSpec&
   const DeviceSpec device = without_margin(whole_device, p);
   const Sm90BackwardRow* row = find_sm90_backward(p.head_dim, p.head_dim_v, p.softcap > 0);
   Sm90BackwardSpec spec{traits_of(*row, element_of(p), p.softcap > 0)};
-  spec.group_parts = choose_group_parts(p, device, spec.shape());
+  spec.subgroups = choose_subgroups(p, device, spec.shape());
   spec.order = choose_backward_order(p, device, spec.shape(), turns_of(spec.traits));
   spec.num_sms = device.num_sms;
   return spec;
@@ -115,7 +115,7 @@ void explain_sm90_backward(const AttentionProblem& p, const Sm90BackwardSpec& sp
                     fmt::format("at most {} CTAs, blocks of keys on demand{}", spec.num_sms,
                                 t.split ? ", each twice: dk and dq, dv" : ""),
                     "the next block's loads come under the end of the one before"});
-  explain_backward_order(p, spec.group_parts, spec.order, steps);
+  explain_backward_order(p, spec.subgroups, spec.order, steps);
 }
 
 }  // namespace fa4::internal

@@ -12,7 +12,7 @@ namespace fa4::internal {
 
 struct Sm90BackwardSpec {
   sm90::BwdTraits traits;
-  int group_parts = 1;  // works of a block of keys
+  int subgroups = 1;  // works of a block of keys
   BwdOrder order = {};
   int num_sms = 0;  // at most as many CTAs
   KernelSource source() const;

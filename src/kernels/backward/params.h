@@ -1,5 +1,5 @@
-// The one parameter of the backward's kernels, in parts by theme: what comes before and after the
-// main kernel takes the parts that it needs. Filled on the host at each execution; read as a
+// The one parameter of the backward's kernels, in members by theme: what comes before and after the
+// main kernel takes those that it needs. Filled on the host at each execution; read as a
 // __grid_constant__.
 #pragma once
 
@@ -65,11 +65,12 @@ struct BwdWorkspace {
   // works finish no dq (sm90/backward/finish.cuh).
   uint32_t* ended;
   uint32_t* ticket;  // blocks of keys that CTAs have taken; or null: by their own number
-  // Where a key head's group of query heads is cut into parts, each with works of its own, whose dk
-  // and dv come together (part_sums.cuh): (heads_kv, key_blocks, nodes, ...). Else null.
-  float* part_sums;         // (..., part_floats): dk and dv of kPartKeys keys
-  PartCounts* part_counts;  // (..., kPartUnits), zeros before the main kernel
-  int32_t part_floats;
+  // Where a key head's group of query heads is cut into subgroups, each with works of its own,
+  // whose dk and dv come together (subgroup_sums.cuh): (heads_kv, key_blocks, nodes, ...). Else
+  // null.
+  float* subgroup_sums;             // (..., subgroup_floats): dk and dv of kSubgroupKeys keys
+  SubgroupCounts* subgroup_counts;  // (..., kSubgroupUnits), zeros before the main kernel
+  int32_t subgroup_floats;
   int32_t key_blocks;   // of a key head in all sequences
   int32_t dq_columns;   // of the main kernel: head_dim rounded up
   int32_t head_blocks;  // of query rows, of a head: of one sequence, or packed of all
@@ -88,10 +89,10 @@ struct BwdParams {
   float scale_over_softcap;
   NearCap near;  // with softcap: to tanh
   int32_t heads_q;
-  int32_t heads_kv;       // each as often as its group of query heads has parts
-  int32_t group;          // query heads of a part: heads_q / heads_kv
-  int32_t group_parts;    // k and v have heads_kv / group_parts heads
-  int32_t deterministic;  // CTAs add to dq in turns, and parts of a group meet in pairs
+  int32_t heads_kv;       // each as often as its group has subgroups
+  int32_t group;          // query heads of a subgroup: heads_q / heads_kv
+  int32_t subgroups;      // k and v have heads_kv / subgroups heads
+  int32_t deterministic;  // CTAs add to dq in turns, and subgroups meet in pairs
   BwdOrder order;
 };
 

@@ -97,14 +97,14 @@ __device__ inline void clear_dq(const BwdParams& p, const QueryBlock& of) {
 }
 
 // Zeros the counts of subgroups that meet. All CTAs call it together.
-__device__ inline void clear_part_counts(const BwdParams& p) {
+__device__ inline void clear_subgroup_counts(const BwdParams& p) {
   const BwdWorkspace& w = p.workspace;
-  if (w.part_counts == nullptr) return;
-  const int nodes = num_nodes(p.group_parts, p.deterministic != 0);
-  const int64_t counts = int64_t{p.heads_kv / p.group_parts} * w.key_blocks * nodes * kPartUnits;
+  if (w.subgroup_counts == nullptr) return;
+  const int nodes = num_nodes(p.subgroups, p.deterministic != 0);
+  const int64_t counts = int64_t{p.heads_kv / p.subgroups} * w.key_blocks * nodes * kSubgroupUnits;
   for (int64_t i = int64_t{blockIdx.x} * kPreprocessThreads + threadIdx.x; i < counts;
        i += int64_t{gridDim.x} * kPreprocessThreads) {
-    w.part_counts[i] = PartCounts{0, 0};
+    w.subgroup_counts[i] = SubgroupCounts{0, 0};
   }
 }
 
@@ -179,7 +179,7 @@ __global__ void __launch_bounds__(kPreprocessThreads, preprocess::kPreprocessCta
   const int lane = threadIdx.x % kRowLanes, first = threadIdx.x / kRowLanes;
   float dsink = 0.0f;
   if (blockIdx.x == 0) clear_counts(p);
-  clear_part_counts(p);
+  clear_subgroup_counts(p);
   if (of.is_inside()) {
     clear_dq(p, of);
     float lse[kThreadRows], deltas[kThreadRows] = {};

@@ -48,11 +48,11 @@ __device__ inline int64_t first_query_block(const BwdParams& p, const Sequence& 
   return before + int64_t{head} * p.workspace.head_blocks;
 }
 
-// Blocks of kPartKeys keys of the sequences before `of`, of one key head: a packed sequence begins
-// with a block of its own.
-__device__ inline int part_key_blocks_before(const BwdParams& p, const Sequence& of) {
-  if (p.sequences.cu_seqlens_k != nullptr) return of.offset_k / kPartKeys + of.batch;
-  return of.batch * ((p.sequences.seqlen_k + kPartKeys - 1) / kPartKeys);
+// Blocks of kSubgroupKeys keys of the sequences before `of`, of one key head: a packed sequence
+// begins with a block of its own.
+__device__ inline int subgroup_key_blocks_before(const BwdParams& p, const Sequence& of) {
+  if (p.sequences.cu_seqlens_k != nullptr) return of.offset_k / kSubgroupKeys + of.batch;
+  return of.batch * ((p.sequences.seqlen_k + kSubgroupKeys - 1) / kSubgroupKeys);
 }
 
 // A block of query rows of one head, as the kernels before and after the main one divide them.
@@ -72,7 +72,7 @@ __device__ inline QueryBlock query_block(const BwdParams& p, int index) {
   return of;
 }
 
-// Key heads of all sequences, or parts of their groups.
+// Key heads of all sequences, or subgroups of theirs.
 __device__ inline uint32_t num_key_heads(const BwdParams& p) {
   return p.heads_kv * p.sequences.batch;
 }

@@ -36,19 +36,19 @@ constexpr WorkKind take_work_kind(uint32_t& index) {
 inline constexpr int kPreprocessThreads = 256;
 inline constexpr int kPostprocessThreads = 128;
 
-// Where groups are cut into parts: keys of a block whose dk and dv come together, and warps at most
-// that hold some of them, each by itself.
-inline constexpr int kPartKeys = 128, kPartUnits = 16;
+// Where groups are cut into subgroups: keys of a block whose dk and dv come together, and warps at
+// most that hold some of them, each by itself.
+inline constexpr int kSubgroupKeys = 128, kSubgroupUnits = 16;
 
 // Two counts of a warp's sums at a node: how many have come there, and how many of them have left
 // their sums.
-struct PartCounts {
+struct SubgroupCounts {
   uint32_t come;
   uint32_t left;
 };
 
-// Nodes at which `parts` parts meet: in pairs one fewer than parts, whatever their number.
-constexpr int num_nodes(int parts, bool in_pairs) { return in_pairs ? parts - 1 : 1; }
+// Nodes at which so many subgroups meet: in pairs one fewer than there are, whatever their number.
+constexpr int num_nodes(int subgroups, bool in_pairs) { return in_pairs ? subgroups - 1 : 1; }
 
 // What of dq's sums works finish at a time: a warp's fragments of a part.
 inline constexpr int kFinishRows = 16, kFinishColumns = 64;

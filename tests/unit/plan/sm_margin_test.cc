@@ -68,7 +68,7 @@ TEST(SmMargin, OnHopperABackwardHasFewerCtas) {
       const BackwardTiling all = *backward_tiling(backward_of(d, h200_spec()));
       const BackwardTiling few = *backward_tiling(backward_of(with_margin(d, 120), h200_spec()));
       EXPECT_EQ(few.shape.persistent_ctas, 12);
-      EXPECT_EQ(few.shape.group_parts, all.shape.group_parts);
+      EXPECT_EQ(few.shape.subgroups, all.shape.subgroups);
       EXPECT_EQ(few.order.heads_down, all.order.heads_down);
       EXPECT_EQ(few.order.last_keys_first, all.order.last_keys_first);
       EXPECT_EQ(few.order.heads_together, all.order.heads_together);

@@ -17,7 +17,7 @@ namespace fa4::sm100::bwd {
 struct Work {
   WorkKind kind;
   Sequence sequence;
-  int head;  // of k and v, or a part of one's group (BwdParams::heads_kv)
+  int head;  // of k and v, or a subgroup (BwdParams::heads_kv)
   int first_key;
   BlockRange rows;   // visits; in [full_begin, full_end) all rows see all keys of this CTA
   int steps;         // of all heads of the group; -1: the sequence has no such block of keys

@@ -38,7 +38,7 @@ class Loader {
     const int keys = keys_have_tails(p.sequences) ? w.sequence.seqlen_k : kAll,
               batch_k = packed_k ? 0 : w.sequence.batch;
     const auto key_source = [&](const TensorMap& map, int column, int first_key) {
-      return TileSource{&map, column, w.head / p.group_parts, w.sequence.offset_k + first_key,
+      return TileSource{&map, column, w.head / p.subgroups, w.sequence.offset_k + first_key,
                         batch_k};
     };
     load<QkTile<kKeys, T.head_dim>>(key_source(p.maps.k, 0, w.first_key), c.kSmem.k, kKFull, 0,

@@ -3,12 +3,12 @@
 #pragma once
 
 #include "kernels/backward/gradient_piece.cuh"
-#include "kernels/backward/part_sums.cuh"
+#include "kernels/backward/subgroup_sums.cuh"
 #include "kernels/sm100/backward/context.cuh"
 
 namespace fa4::sm100::bwd {
 
-// kColumns columns of dk or dv of a warp's 32 keys in tensor memory, as parts of a group hand them
+// kColumns columns of dk or dv of a warp's 32 keys in tensor memory, as subgroups hand them
 // to one another.
 template <int kColumns>
 struct HeldSums {
@@ -96,12 +96,12 @@ class SumStore {
   __device__ void store_all(const Work& w, const RowTensor& tensor, int first_column, float factor,
                             const HeldSums<kColumns>& held) const {
     if (w.steps == 0) {
-      if (w.head % p.group_parts != 0) return;
-    } else if (p.workspace.part_sums != nullptr && w.first_key < w.sequence.seqlen_k) {
+      if (w.head % p.subgroups != 0) return;
+    } else if (p.workspace.subgroup_sums != nullptr && w.first_key < w.sequence.seqlen_k) {
       constexpr int kWarps = kWarpgroupThreads / kWarpThreads;
       constexpr int kFirst = kKind == WorkKind::kDkAndDq ? kComputeWarpgroups * kWarps : 0;
-      const PartSums sums(p, w.sequence, w.head, w.first_key,
-                          kFirst + warpgroup * kWarps + held.warp);
+      const SubgroupSums sums(p, w.sequence, w.head, w.first_key,
+                              kFirst + warpgroup * kWarps + held.warp);
       if (!sums.collect(held)) return;
     }
     store<kColumns>(w, tensor, first_column, factor, held.from);
@@ -113,7 +113,7 @@ class SumStore {
                         ptx::TmemAddr from) const {
     const int key = w.first_key + row;
     const GradientRow to(tensor, p.gradients.is_f32 != 0, key < w.sequence.seqlen_k,
-                         w.sequence.batch, w.sequence.offset_k + key, w.head / p.group_parts);
+                         w.sequence.batch, w.sequence.offset_k + key, w.head / p.subgroups);
 #pragma unroll 1
     for (int column = 0; column < kColumns; column += kChunk) {
       float r[kChunk] = {};

@@ -13,7 +13,7 @@ namespace fa4::sm90::bwd {
 // head of the group `rows.n_block_min` up to `rows.n_block_max` (block_of_visit).
 struct Work {
   Sequence sequence;
-  int head;     // of k and v, or a part of one's group (BwdParams::heads_kv)
+  int head;     // of k and v, or a subgroup (BwdParams::heads_kv)
   int kv_head;  // of k and v
   int n_block;
   BlockRange rows;
@@ -24,7 +24,7 @@ struct Work {
   uint32_t number;        // of the CTA's works before this one
 
   __device__ int first_key() const { return n_block * kKeys; }
-  __device__ int part_of_group(const BwdParams& p) const { return head - kv_head * p.group_parts; }
+  __device__ int subgroup_of_work(const BwdParams& p) const { return head - kv_head * p.subgroups; }
 };
 // What a work carries besides, where works say what they compute (works_have_kinds).
 struct KindOfWork {
@@ -73,7 +73,7 @@ __device__ inline bool find_work(const BwdParams& p, uint32_t index, WorkOf<T>* 
   const int first = at.block * kKeys;
   work->index = index;
   work->head = at.head;
-  work->kv_head = work->head / p.group_parts;
+  work->kv_head = work->head / p.subgroups;
   work->n_block = at.block;
   const Sequence s = sequence_of(p.sequences, at.batch);
   work->sequence = s;

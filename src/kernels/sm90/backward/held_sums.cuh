@@ -1,8 +1,8 @@
-// dk and dv in the accumulators of a math thread, and how parts of a group hand them to one
+// dk and dv in the accumulators of a math thread, and how subgroups hand them to one
 // another.
 #pragma once
 
-#include "kernels/backward/part_sums.cuh"
+#include "kernels/backward/subgroup_sums.cuh"
 #include "kernels/sm90/backward/traits.h"
 
 namespace fa4::sm90::bwd {
@@ -23,7 +23,7 @@ struct HeldSums {
   }
 };
 
-// The sums that a warp holds, 16 rows of a block, as PartSums takes them.
+// The sums that a warp holds, 16 rows of a block, as SubgroupSums takes them.
 template <BwdTraits T>
 struct WarpSums {
   using Held = HeldSums<T>;

@@ -25,7 +25,7 @@ struct GradientStore {
 
   // Stores zeros for keys that no query sees; the first subgroup of a group does it.
   __device__ void store_zeros() const {
-    if (work.part_of_group(c.params) != 0) return;
+    if (work.subgroup_of_work(c.params) != 0) return;
 #pragma unroll 1
     for (int i = 0; i < 2; ++i) {
       const bool is_dv = i == 0;

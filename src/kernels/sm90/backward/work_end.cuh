@@ -1,4 +1,4 @@
-// The end of a work, once for both kinds: a math warpgroup's dk and dv to another part of the
+// The end of a work, once for both kinds: a math warpgroup's dk and dv to another subgroup of the
 // group, or to global memory.
 #pragma once
 
@@ -25,7 +25,7 @@ struct WorkEnd {
     give_back(!of_dv);
     ptx::fence_registers(held.x);
     ptx::barrier_sync(kStore + warpgroup, kWarpgroupThreads);
-    if (has_all_parts(held, of_dv)) store(held, of_dv);
+    if (has_all_subgroups(held, of_dv)) store(held, of_dv);
     ptx::fence_proxy_async_shared();
     __syncwarp();
     give_back(of_dv);
@@ -43,11 +43,11 @@ struct WorkEnd {
   }
 
   // Whether this work's dk and dv are to be stored.
-  __device__ bool has_all_parts(HeldSums<T>& held, bool of_dv) const {
-    if (c.params.workspace.part_sums == nullptr) return true;
+  __device__ bool has_all_subgroups(HeldSums<T>& held, bool of_dv) const {
+    if (c.params.workspace.subgroup_sums == nullptr) return true;
     const int warp = ptx::mov_tid_x() % kWarpgroupThreads / 32;
     const WarpSums<T> sums{held, 4 * warpgroup + warp, of_dv};
-    return PartSums(c.params, work.sequence, work.head, work.first_key(), sums.unit())
+    return SubgroupSums(c.params, work.sequence, work.head, work.first_key(), sums.unit())
         .collect(sums);
   }
 

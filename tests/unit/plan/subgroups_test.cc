@@ -1,5 +1,5 @@
-// Into how many parts the backward cuts the group of query heads of a key head.
-#include "plan/group_parts.h"
+// Into how many subgroups the backward cuts the group of query heads of a key head.
+#include "plan/subgroups.h"
 
 #include <gtest/gtest.h>
 
@@ -26,86 +26,86 @@ ProblemDesc desc_of(const Shape& s) {
 BackwardPlan plan_of(const ProblemDesc& desc) {
   return plan_backward(AttentionProblem::make(desc), h200_spec());
 }
-int parts(const ProblemDesc& desc) {
-  return std::get<Sm90BackwardSpec>(plan_of(desc).main).group_parts;
+int subgroups(const ProblemDesc& desc) {
+  return std::get<Sm90BackwardSpec>(plan_of(desc).main).subgroups;
 }
-int parts(const Shape& s) { return parts(desc_of(s)); }
+int subgroups(const Shape& s) { return subgroups(desc_of(s)); }
 
 // The fastest of those that were measured, or within 3 % of it
 // (docs/kernels/bwd_sm90_order.md, "Groups cut anew").
-TEST(GroupParts, AreThoseThatWereFastest) {
-  EXPECT_EQ(parts({1, 8192, 8, 1, true}), 4);
-  EXPECT_EQ(parts({1, 4096, 8, 1, true}), 8);
-  EXPECT_EQ(parts({1, 8192, 8, 1, false}), 2);
-  EXPECT_EQ(parts({1, 2048, 8, 1, false}), 8);
-  EXPECT_EQ(parts({1, 8192, 16, 2, true}), 4);
-  EXPECT_EQ(parts({2, 1024, 16, 2, true}), 8);
-  EXPECT_EQ(parts({1, 4096, 28, 4, true}), 7);
-  EXPECT_EQ(parts({1, 4096, 40, 8, true}), 5);
-  EXPECT_EQ(parts({1, 4096, 32, 8, true}), 2);
-  EXPECT_EQ(parts({1, 1024, 32, 8, true}), 4);
-  EXPECT_EQ(parts({8, 1024, 32, 8, true}), 2);
-  EXPECT_EQ(parts({16, 512, 32, 8, true}), 2);
-  EXPECT_EQ(parts({8, 2048, 32, 8, true}), 2);
-  EXPECT_EQ(parts({8, 2048, 32, 8, false}), 1);
-  EXPECT_EQ(parts({2, 8192, 32, 8, true}), 2);
-  EXPECT_EQ(parts({8, 1024, 64, 8, true}), 4);
-  EXPECT_EQ(parts({16, 512, 64, 8, true}), 4);
-  EXPECT_EQ(parts({1, 4096, 64, 8, true}), 4);
-  EXPECT_EQ(parts({4, 8192, 64, 8, true}), 4);
-  EXPECT_EQ(parts({1, 4096, 64, 8, false}), 1);
-  EXPECT_EQ(parts({4, 1024, 64, 8, false}), 1);
-  EXPECT_EQ(parts({1, 4096, 96, 8, true}), 6);
-  EXPECT_EQ(parts({1, 4096, 128, 8, true}), 8);
+TEST(Subgroups, AreThoseThatWereFastest) {
+  EXPECT_EQ(subgroups({1, 8192, 8, 1, true}), 4);
+  EXPECT_EQ(subgroups({1, 4096, 8, 1, true}), 8);
+  EXPECT_EQ(subgroups({1, 8192, 8, 1, false}), 2);
+  EXPECT_EQ(subgroups({1, 2048, 8, 1, false}), 8);
+  EXPECT_EQ(subgroups({1, 8192, 16, 2, true}), 4);
+  EXPECT_EQ(subgroups({2, 1024, 16, 2, true}), 8);
+  EXPECT_EQ(subgroups({1, 4096, 28, 4, true}), 7);
+  EXPECT_EQ(subgroups({1, 4096, 40, 8, true}), 5);
+  EXPECT_EQ(subgroups({1, 4096, 32, 8, true}), 2);
+  EXPECT_EQ(subgroups({1, 1024, 32, 8, true}), 4);
+  EXPECT_EQ(subgroups({8, 1024, 32, 8, true}), 2);
+  EXPECT_EQ(subgroups({16, 512, 32, 8, true}), 2);
+  EXPECT_EQ(subgroups({8, 2048, 32, 8, true}), 2);
+  EXPECT_EQ(subgroups({8, 2048, 32, 8, false}), 1);
+  EXPECT_EQ(subgroups({2, 8192, 32, 8, true}), 2);
+  EXPECT_EQ(subgroups({8, 1024, 64, 8, true}), 4);
+  EXPECT_EQ(subgroups({16, 512, 64, 8, true}), 4);
+  EXPECT_EQ(subgroups({1, 4096, 64, 8, true}), 4);
+  EXPECT_EQ(subgroups({4, 8192, 64, 8, true}), 4);
+  EXPECT_EQ(subgroups({1, 4096, 64, 8, false}), 1);
+  EXPECT_EQ(subgroups({4, 1024, 64, 8, false}), 1);
+  EXPECT_EQ(subgroups({1, 4096, 96, 8, true}), 6);
+  EXPECT_EQ(subgroups({1, 4096, 128, 8, true}), 8);
 }
 
 // Wider heads come apart further, since their rows have more bytes.
-TEST(GroupParts, OfOtherHeadDims) {
-  EXPECT_EQ(parts({1, 4096, 64, 8, true, 64}), 4);
-  EXPECT_EQ(parts({2, 8192, 32, 8, true, 64}), 2);
-  EXPECT_EQ(parts({16, 512, 32, 8, true, 64}), 1);
-  EXPECT_EQ(parts({8, 2048, 32, 8, true, 64}), 1);
-  EXPECT_EQ(parts({1, 4096, 32, 8, true, 192}), 4);
-  EXPECT_EQ(parts({1, 4096, 32, 4, true, 256}), 8);
-  EXPECT_EQ(parts({1, 8192, 16, 2, true, 256}), 8);
-  EXPECT_EQ(parts({8, 1024, 32, 8, true, 256}), 2);
-  EXPECT_EQ(parts({8, 1024, 32, 8, true, 192}), 2);
+TEST(Subgroups, OfOtherHeadDims) {
+  EXPECT_EQ(subgroups({1, 4096, 64, 8, true, 64}), 4);
+  EXPECT_EQ(subgroups({2, 8192, 32, 8, true, 64}), 2);
+  EXPECT_EQ(subgroups({16, 512, 32, 8, true, 64}), 1);
+  EXPECT_EQ(subgroups({8, 2048, 32, 8, true, 64}), 1);
+  EXPECT_EQ(subgroups({1, 4096, 32, 8, true, 192}), 4);
+  EXPECT_EQ(subgroups({1, 4096, 32, 4, true, 256}), 8);
+  EXPECT_EQ(subgroups({1, 8192, 16, 2, true, 256}), 8);
+  EXPECT_EQ(subgroups({8, 1024, 32, 8, true, 256}), 2);
+  EXPECT_EQ(subgroups({8, 1024, 32, 8, true, 192}), 2);
 }
 
 // Whose works are all as long, so that only idle SMs count.
-TEST(GroupParts, OfAWindow) {
+TEST(Subgroups, OfAWindow) {
   const auto with_window = [](const Shape& s, int64_t window) {
     ProblemDesc desc = desc_of(s);
     desc.window = {window, 0};
-    return parts(desc);
+    return subgroups(desc);
   };
   EXPECT_EQ(with_window({1, 16384, 64, 8, true}, 1024), 2);  // 0.976 of whole ones' rate
   EXPECT_EQ(with_window({1, 8192, 64, 8, true, 64}, 128), 1);
   EXPECT_EQ(with_window({1, 8192, 8, 1, true}, 1024), 2);
 }
 
-TEST(GroupParts, DivideTheGroupAndOneHeadHasNone) {
-  EXPECT_EQ(parts({1, 256, 4, 4, true}), 1);
+TEST(Subgroups, DivideTheGroupAndOneHeadHasNone) {
+  EXPECT_EQ(subgroups({1, 256, 4, 4, true}), 1);
   for (const int64_t group : {2, 3, 5, 6, 12}) {
     for (const int64_t seqlen : {0, 1, 100, 3000, 1 << 20}) {
-      const int n = parts({1, seqlen, group, 1, true});
+      const int n = subgroups({1, seqlen, group, 1, true});
       EXPECT_EQ(group % n, 0) << group << ", " << seqlen;
     }
   }
 }
 
 // A sequence has the same gradients alone, packed, beside others, behind a longer maximum.
-TEST(GroupParts, OfADeterministicOneFollowFromItsHeadsAndMaskAlone) {
+TEST(Subgroups, OfADeterministicOneFollowFromItsHeadsAndMaskAlone) {
   for (const bool causal : {false, true}) {
     for (const auto& [heads_kv, of_full] : {std::pair{8, 1}, {4, 1}, {2, 4}, {1, 8}}) {
       for (const int64_t batch : {1, 3, 64}) {
         for (const int64_t seqlen : {1, 500, 8192}) {
           ProblemDesc desc = desc_of({batch, seqlen, 8 * heads_kv, heads_kv, causal});
           desc.deterministic = true;
-          EXPECT_EQ(parts(desc), !causal ? of_full : heads_kv == 1 ? 8 : 4);
+          EXPECT_EQ(subgroups(desc), !causal ? of_full : heads_kv == 1 ? 8 : 4);
           desc.layout_q = desc.layout_kv = Layout::kPacked;
           desc.total_q = desc.total_k = 2 * seqlen;
-          EXPECT_EQ(parts(desc), !causal ? of_full : heads_kv == 1 ? 8 : 4);
+          EXPECT_EQ(subgroups(desc), !causal ? of_full : heads_kv == 1 ? 8 : 4);
         }
       }
     }
@@ -114,11 +114,11 @@ TEST(GroupParts, OfADeterministicOneFollowFromItsHeadsAndMaskAlone) {
 
 // Under a causal mask two heads each, of few columns four; of works in two kinds one. Or fewer,
 // that divide the group.
-TEST(GroupParts, OfADeterministicOneHaveFewHeads) {
+TEST(Subgroups, OfADeterministicOneHaveFewHeads) {
   const auto heads = [](int64_t group, int head_dim, int64_t heads_kv = 8) {
     ProblemDesc desc = desc_of({1, 1000, heads_kv * group, heads_kv, true, head_dim});
     desc.deterministic = true;
-    return group / parts(desc);
+    return group / subgroups(desc);
   };
   EXPECT_EQ(heads(8, 128), 2);
   EXPECT_EQ(heads(7, 128), 1);
@@ -127,13 +127,13 @@ TEST(GroupParts, OfADeterministicOneHaveFewHeads) {
   EXPECT_EQ(heads(6, 64), 3);
   EXPECT_EQ(heads(2, 64), 2);
   EXPECT_EQ(heads(8, 192), 1);
-  EXPECT_EQ(heads(8, 64, 1), 1) << "of eight heads each is a part";
+  EXPECT_EQ(heads(8, 64, 1), 1) << "of eight heads each is a subgroup";
   EXPECT_EQ(heads(8, 64, 2), 2);
   EXPECT_EQ(heads(2, 128, 1), 1);
 }
 
 // They are works and CTAs of their own, of which a launch has fewer than 2^31.
-TEST(GroupParts, TooManyAreRefused) {
+TEST(Subgroups, TooManyAreRefused) {
   ProblemDesc desc = desc_of({1 << 10, 1, 1 << 16, 1, true});
   desc.seqlen_k = 1 << 20;
   const Support support = query_backward_support(AttentionProblem::make(desc), h200_spec());
@@ -151,20 +151,21 @@ TEST(GroupParts, TooManyAreRefused) {
 }
 
 // A step of a server may have no sequences.
-TEST(GroupParts, OfNoPackedSequences) {
+TEST(Subgroups, OfNoPackedSequences) {
   ProblemDesc desc = desc_of({0, 4096, 64, 8, true});
   desc.layout_q = desc.layout_kv = Layout::kPacked;
   desc.total_q = desc.total_k = 5000;
-  EXPECT_EQ(parts(desc), 1);
+  EXPECT_EQ(subgroups(desc), 1);
 }
 
 // They meet at one place a block of keys; deterministic, in pairs.
-TEST(GroupParts, HavePlacesInTheWorkspace) {
+TEST(Subgroups, HavePlacesInTheWorkspace) {
   constexpr size_t kBlocks = 4096 / 128 * 8, kBlockBytes = 128 * (128 + 128) * 4;
   ProblemDesc desc = desc_of({1, 4096, 64, 8, true});
   const BackwardPlan cut = plan_of(desc);
   EXPECT_EQ(cut.workspace.find(kGroupSums)->bytes, kBlocks * kBlockBytes);
-  EXPECT_EQ(cut.workspace.find(kGroupCounts)->bytes, kBlocks * kPartUnits * sizeof(PartCounts));
+  EXPECT_EQ(cut.workspace.find(kGroupCounts)->bytes,
+            kBlocks * kSubgroupUnits * sizeof(SubgroupCounts));
   desc.deterministic = true;
   EXPECT_EQ(plan_of(desc).workspace.find(kGroupSums)->bytes, 3 * kBlocks * kBlockBytes);
   desc.causal = false;
@@ -174,7 +175,7 @@ TEST(GroupParts, HavePlacesInTheWorkspace) {
 }
 
 // Each packed sequence begins with a block of its own.
-TEST(GroupParts, OfPackedSequencesHavePlacesForTheirRowsAlone) {
+TEST(Subgroups, OfPackedSequencesHavePlacesForTheirRowsAlone) {
   ProblemDesc desc = desc_of({6, 4096, 64, 8, true});
   desc.layout_q = desc.layout_kv = Layout::kPacked;
   desc.total_q = desc.total_k = 5000;

@@ -1,4 +1,4 @@
-#include "plan/group_parts.h"
+#include "plan/subgroups.h"
 
 #include <algorithm>
 #include <cmath>
@@ -12,9 +12,9 @@ namespace {
 
 // Measured, in steps of 64 queries (docs/kernels/bwd_sm90_order.md, "Groups cut anew").
 //
-// What a work takes beside its steps: by itself; of a part of a group, whose dk and dv go to
-// another one in f32.
-constexpr double kStepsOfWork = 3, kStepsOfPart = 5;
+// What a work takes beside its steps: by itself; of a subgroup, whose dk and dv go to another
+// one in f32.
+constexpr double kStepsOfWork = 3, kStepsOfSubgroup = 5;
 // Works of different lengths come to a block of queries at different times, and the L2 cache does
 // not hold all heads of all groups meanwhile. Each head behind the first makes all steps longer by
 // kSpread over the steps of a head and kSpreadSteps at 128 columns: by less where a row has fewer
@@ -29,12 +29,12 @@ double spread_of(const AttentionProblem& p, double steps) {
 // So many works an SM end about together. Of longer heads no block is looked at by itself.
 constexpr int64_t kManyWorks = 8, kMostBlocks = 1024;
 // Deterministic: so many key heads of works of one length fill a device with some thousand keys. Of
-// fewer so many parts do, whose works wait less for those of their head; of works of many lengths
-// there are no fewer parts either, where groups have so many heads.
-constexpr int64_t kHeadsThatFill = 4, kPartsThatFill = 8;
-// Deterministic, under a causal mask: query heads of a part, at most
+// fewer so many subgroups do, whose works wait less for those of their head; of works of many
+// lengths there are no fewer subgroups either, where groups have so many heads.
+constexpr int64_t kHeadsThatFill = 4, kSubgroupsThatFill = 8;
+// Deterministic, under a causal mask: query heads of a subgroup, at most
 // (docs/kernels/bwd_sm90_order.md, "Heads in pairs"); of works in two kinds one.
-constexpr int64_t kHeadsOfPart = 2, kHeadsOfPartOfFewColumns = 4;
+constexpr int64_t kHeadsOfSubgroup = 2, kHeadsOfSubgroupOfFewColumns = 4;
 constexpr int kFewColumns = 64;
 
 // Whether blocks of keys are seen by many queries and by few: not of a window, nor of no mask.
@@ -103,36 +103,38 @@ class BlockSteps {
   std::vector<double> longest_first_;  // or only their mean is known
 };
 
-// Query heads of a deterministic part, where works have many lengths. Of many heads in one work,
-// one after the other, some wait long for turns, and what they read has left the cache. So few
-// parts that SMs stand idle have fewer heads each.
-int64_t deterministic_heads_of_part(const AttentionProblem& p, const BackwardShape& shape) {
+// Query heads of a deterministic subgroup, where works have many lengths. Of many heads in one
+// work, one after the other, some wait long for turns, and what they read has left the cache. So
+// few subgroups that SMs stand idle have fewer heads each.
+int64_t deterministic_heads_of_subgroup(const AttentionProblem& p, const BackwardShape& shape) {
   if (shape.works_per_block > 1 || !mask_as_asked(p).is_bounded_right()) return 1;
-  const int64_t most = shape.head_dim <= kFewColumns ? kHeadsOfPartOfFewColumns : kHeadsOfPart;
-  int64_t heads = std::clamp<int64_t>(p.heads_q / kPartsThatFill, 1, std::min(most, p.group()));
+  const int64_t most =
+      shape.head_dim <= kFewColumns ? kHeadsOfSubgroupOfFewColumns : kHeadsOfSubgroup;
+  int64_t heads = std::clamp<int64_t>(p.heads_q / kSubgroupsThatFill, 1, std::min(most, p.group()));
   while (p.group() % heads != 0) --heads;
   return heads;
 }
 
 // A function of heads, mask and kernel alone: the batch and lengths must change no bit.
-int deterministic_parts(const AttentionProblem& p, const BackwardShape& shape) {
+int deterministic_subgroups(const AttentionProblem& p, const BackwardShape& shape) {
   if (are_uneven(mask_as_asked(p))) {
-    return static_cast<int>(p.group() / deterministic_heads_of_part(p, shape));
+    return static_cast<int>(p.group() / deterministic_heads_of_subgroup(p, shape));
   }
   if (p.heads_kv >= kHeadsThatFill) return 1;
-  int64_t parts = 1;
-  while (p.group() % parts != 0 || (p.heads_kv * parts < kPartsThatFill && parts < p.group())) {
-    ++parts;
+  int64_t subgroups = 1;
+  while (p.group() % subgroups != 0 ||
+         (p.heads_kv * subgroups < kSubgroupsThatFill && subgroups < p.group())) {
+    ++subgroups;
   }
-  return static_cast<int>(parts);
+  return static_cast<int>(subgroups);
 }
 
 }  // namespace
 
-int choose_group_parts(const AttentionProblem& p, const DeviceSpec& device,
-                       const BackwardShape& shape) {
+int choose_subgroups(const AttentionProblem& p, const DeviceSpec& device,
+                     const BackwardShape& shape) {
   if (p.group() == 1) return 1;
-  if (p.deterministic) return deterministic_parts(p, shape);
+  if (p.deterministic) return deterministic_subgroups(p, shape);
   if (p.batch == 0) return 1;  // no sequence has a mean length
   const Sequences s = mean_sequences(p);
   const int64_t machines = std::max(device.num_sms / shape.cluster, 1);
@@ -142,14 +144,14 @@ int choose_group_parts(const AttentionProblem& p, const DeviceSpec& device,
   const double spread = are_uneven(p.mask) ? spread_of(p, blocks.mean()) : 0.0;
   int best = 1;
   double least = 0.0;
-  for (int parts = 1; parts <= p.group(); ++parts) {
-    if (p.group() % parts != 0) continue;
-    const auto heads_of_part = static_cast<double>(p.group() / parts);
-    const double more = parts == 1 ? kStepsOfWork : kStepsOfPart;
-    const double length = blocks.schedule(heads * parts, heads_of_part, more, machines) *
-                          (1.0 + spread * (heads_of_part - 1.0));
-    if (parts > 1 && length >= least) continue;
-    best = parts;
+  for (int subgroups = 1; subgroups <= p.group(); ++subgroups) {
+    if (p.group() % subgroups != 0) continue;
+    const auto heads_of_subgroup = static_cast<double>(p.group() / subgroups);
+    const double more = subgroups == 1 ? kStepsOfWork : kStepsOfSubgroup;
+    const double length = blocks.schedule(heads * subgroups, heads_of_subgroup, more, machines) *
+                          (1.0 + spread * (heads_of_subgroup - 1.0));
+    if (subgroups > 1 && length >= least) continue;
+    best = subgroups;
     least = length;
   }
   return best;

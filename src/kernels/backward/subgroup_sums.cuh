@@ -1,13 +1,14 @@
-// Where a key head's group of query heads is cut into parts: dk and dv of a block of keys come from
-// the works of all its parts to one of them, which stores them.
+// Where a key head's group of query heads is cut into subgroups: dk and dv of a block of keys come
+// from the works of all its subgroups to one of them, which stores them.
 //
-// Parts meet at nodes, each with a place for sums in the workspace: who is not the last one to come
-// leaves its sums there and is done, and the last one takes them along. In any order all parts meet
-// at one node, where the first to come writes and the others add. In a fixed order two meet at a
-// time, in a tree over the parts' numbers: a sum of two has the same bits whoever comes first.
+// Subgroups meet at nodes, each of which has a place for sums in the workspace. A work that comes
+// to a node and is not its last leaves its sums there and ends; the last one adds them to its own
+// and goes on. In any order all subgroups meet at one node, where the first to come writes and the
+// others add. In a fixed order two meet at a time, in a tree over the subgroups' numbers: a sum of
+// two has the same bits whoever comes first.
 //
-// Who comes to a node waits for those that came before it alone, and only until they have written
-// what they hold: for no work that has not ended.
+// A work at a node waits only for works that came to it before, and only until they have written:
+// never for one that has not reached its end.
 #pragma once
 
 #include "kernels/backward/sequence.cuh"
@@ -16,31 +17,31 @@
 namespace fa4 {
 
 // A warp's share of a block: some of its sums, with counts of their own. All lanes call together.
-class PartSums {
+class SubgroupSums {
  public:
-  // `unit`: the warp's number among those that hold sums of the block, below kPartUnits.
-  __device__ PartSums(const BwdParams& p, const Sequence& sequence, int head, int first_key,
-                      int unit)
+  // `unit`: the warp's number among those that hold sums of the block, below kSubgroupUnits.
+  __device__ SubgroupSums(const BwdParams& p, const Sequence& sequence, int head, int first_key,
+                          int unit)
       : w_(p.workspace),
         in_pairs_(p.deterministic != 0),
-        parts_(p.group_parts),
-        part_(head % parts_),
-        block_(int64_t{head / parts_} * w_.key_blocks + part_key_blocks_before(p, sequence) +
-               first_key / kPartKeys),
+        subgroups_(p.subgroups),
+        subgroup_(head % subgroups_),
+        block_(int64_t{head / subgroups_} * w_.key_blocks +
+               subgroup_key_blocks_before(p, sequence) + first_key / kSubgroupKeys),
         unit_(unit) {}
 
-  // Whether `held` holds the sums of all parts now. Else they are on their way to another one.
+  // Whether `held` holds the sums of all subgroups now. Else they are on their way to another one.
   template <class Held>
   __device__ bool collect(Held&& held) const {
-    int index = part_, count = parts_, first_node = 0;  // those that meet at a level
+    int index = subgroup_, count = subgroups_, first_node = 0;  // those that meet at a level
 #pragma unroll 1
     while (count > 1) {
       const int node = in_pairs_ ? index / 2 : 0;
       const int others = in_pairs_ ? min(1, count - 1 - node * 2) : count - 1;
       if (others > 0) {
-        const int64_t place = block_ * num_nodes(parts_, in_pairs_) + first_node + node;
-        PartCounts* counts = w_.part_counts + place * kPartUnits + unit_;
-        float* sums = w_.part_sums + place * w_.part_floats;
+        const int64_t place = block_ * num_nodes(subgroups_, in_pairs_) + first_node + node;
+        SubgroupCounts* counts = w_.subgroup_counts + place * kSubgroupUnits + unit_;
+        float* sums = w_.subgroup_sums + place * w_.subgroup_floats;
         const int came_before = come(counts);
         if (came_before < others) {
           if (came_before == 0) {
@@ -63,17 +64,17 @@ class PartSums {
   }
 
  private:
-  __device__ static int come(PartCounts* counts) {
+  __device__ static int come(SubgroupCounts* counts) {
     const uint32_t before = threadIdx.x % 32 == 0 ? ptx::atom_relaxed_gpu_add(&counts->come, 1) : 0;
     return static_cast<int>(__shfl_sync(0xffffffffu, before, 0));
   }
-  __device__ static void leave(PartCounts* counts) {
+  __device__ static void leave(SubgroupCounts* counts) {
     __syncwarp();  // every lane has written
     if (threadIdx.x % 32 == 0) ptx::red_release_gpu_add(&counts->left, 1);
   }
   // By a vote: as far as ptxas knows, lanes that wait by themselves stay apart, and it computes
   // the main loop's addresses for each of them.
-  __device__ static void wait_for(const PartCounts* counts, int wanted) {
+  __device__ static void wait_for(const SubgroupCounts* counts, int wanted) {
     while (__any_sync(0xffffffffu,
                       ptx::ld_acquire_gpu(&counts->left) < static_cast<uint32_t>(wanted))) {
     }
@@ -81,12 +82,12 @@ class PartSums {
 
   const BwdWorkspace& w_;
   const bool in_pairs_;
-  const int parts_, part_;
+  const int subgroups_, subgroup_;
   const int64_t block_;  // among those of all key heads
   const int unit_;
 };
 
-// A thread's part of what a warp holds: kCount floats, of which four lie together, then those of
+// A thread's share of what a warp holds: kCount floats, of which four lie together, then those of
 // the next lane. `to` is the warp's place.
 template <int kCount>
 __device__ inline void write_sums(const float (&x)[kCount], float* to) {
