@@ -53,7 +53,7 @@ class GpuBackwardOp final : public BackwardOp {
     return {
         .neg_lse_log2 = floats(kNegLseLog2),
         .delta = floats(kRowDelta),
-        .statistics = static_cast<StatisticParts*>(gpu_.part(kStatisticParts, args.workspace)),
+        .statistics = static_cast<StatisticTerms*>(gpu_.part(kStatisticTerms, args.workspace)),
         .dq = args.dq == nullptr ? nullptr : floats(kDqSums),
         .dsink = args.dsink == nullptr ? nullptr : floats(kDsinkParts),
         .dq_counts = args.dq == nullptr ? nullptr : words(kDqCounts),

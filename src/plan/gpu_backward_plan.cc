@@ -73,7 +73,7 @@ WorkspaceLayout gpu_backward_workspace(const AttentionProblem& p, const Backward
   if (shape.statistics == StatisticForm::kRows) {
     layout.add(kRowDelta, rows * 4);
   } else {
-    layout.add(kStatisticParts, rows * static_cast<int64_t>(sizeof(StatisticParts)));
+    layout.add(kStatisticTerms, rows * static_cast<int64_t>(sizeof(StatisticTerms)));
   }
   if (shape.statistics != StatisticForm::kParts) layout.add(kNegLseLog2, rows * 4);
   layout.add(kDqSums, rows * 4 * shape.head_dim);

@@ -21,7 +21,7 @@ inline constexpr std::string_view kDqSums = "dq_sums";
 inline constexpr std::string_view kDsinkParts = "dsink_parts";
 inline constexpr std::string_view kGroupSums = "group_sums";
 // Of three bf16 for each statistic, in the place of the first two or of the second (StatisticForm).
-inline constexpr std::string_view kStatisticParts = "statistic_parts";
+inline constexpr std::string_view kStatisticTerms = "statistic_parts";
 // Of u32.
 inline constexpr std::string_view kDqCounts = "dq_counts";
 inline constexpr std::string_view kEndedCounts = "ended_counts";

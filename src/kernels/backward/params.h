@@ -47,11 +47,11 @@ struct BwdGradients {
 // after the other, then the next head's, then the next sequence's; packed, a sequence begins at
 // block (rows before it + 64 sequences before it) / 64 of its head.
 struct BwdWorkspace {
-  // Of each row: both in f32, or their parts, or parts of delta beside lse in f32
+  // Of each row: both in f32, or their terms, or terms of delta beside lse in f32
   // (StatisticForm); what the main kernel does not read is null.
   float* neg_lse_log2;  // -lse log2(e); -inf where nothing is seen, past the end too
   float* delta;         // rowsum(dout o out) - dlse; 0 past the end
-  StatisticParts* statistics;
+  StatisticTerms* statistics;
   float* dq;     // (block, ...): a block lies as the kernel's DqLayout says; or null
   float* dsink;  // (heads_q, batch, blocks of a sequence): parts of dsink; or null
   // Zeros before the main kernel. Of each block, how many CTAs (on Blackwell warps) have added to

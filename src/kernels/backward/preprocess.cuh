@@ -7,7 +7,7 @@
 #include "kernels/base/log2.h"
 #include "kernels/ptx/grid_dependency.cuh"
 #include "kernels/ptx/math.cuh"
-#include "kernels/tile/bf16_parts.cuh"
+#include "kernels/tile/bf16_terms.cuh"
 
 namespace fa4 {
 namespace preprocess {
@@ -125,13 +125,13 @@ __device__ inline float bounded(float x) {
   return fabsf(x) > kMax ? copysignf(kMax, x) : x;
 }
 
-__device__ inline void store(float neg_lse, float neg_delta, StatisticParts* to) {
-  constexpr Element kPart = Element::kBF16;
+__device__ inline void store(float neg_lse, float neg_delta, StatisticTerms* to) {
+  constexpr Element kTermType = Element::kBF16;
   float a[3], b[3];
-  split_in_bf16(bounded(neg_lse), a);
-  split_in_bf16(bounded(neg_delta), b);
-  *reinterpret_cast<uint4*>(to) = {pack<kPart>(a[0], a[1]), pack<kPart>(a[2], b[0]),
-                                   pack<kPart>(b[1], b[2]), 0};
+  split_in_terms(bounded(neg_lse), a);
+  split_in_terms(bounded(neg_delta), b);
+  *reinterpret_cast<uint4*>(to) = {pack<kTermType>(a[0], a[1]), pack<kTermType>(a[2], b[0]),
+                                   pack<kTermType>(b[1], b[2]), 0};
 }
 
 // What the main kernel finds of a row. Returns `dsink`, to which the row's share is added.

@@ -63,13 +63,13 @@ enum class DqLayout : int {
 // How the main kernel reads the rows' statistics.
 enum class StatisticForm : int {
   kRows,         // f32, in order
-  kParts,        // StatisticParts, in order
+  kParts,        // StatisticTerms, in order
   kPartOfDelta,  // the same without lse, which is f32 as fragment_place says
 };
 
 // A row's statistics as a row of a product's second operand. Each is the sum of three bf16, of 8
 // bits each: a float's 24.
-struct alignas(16) StatisticParts {
+struct alignas(16) StatisticTerms {
   uint16_t neg_lse[3];    // -lse / softmax_scale, or zeros
   uint16_t neg_delta[3];  // -delta
   uint16_t zeros[2];

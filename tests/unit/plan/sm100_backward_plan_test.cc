@@ -127,7 +127,7 @@ TEST(Sm100Backward, PlacesInSharedMemoryAreApartAndAligned) {
                                  {"dout", s.dout, t.dout_stages * bwd::dout_bytes(t)},
                                  {"ds", s.ds, bwd::ds_bytes(t)},
                                  {"minus_ones", s.minus_ones, bwd::kMinusOnesBytes},
-                                 {"delta", s.delta, bwd::parts_bytes(t)},
+                                 {"delta", s.delta, bwd::terms_bytes(t)},
                                  {"stats", s.stats, 2 * bwd::kStatStages * bwd::stat_bytes(t)},
                                  {"work", s.work, bwd::kWorkBytes},
                                  {"barriers", s.barriers, 8 * bwd::barriers(t).count()},
@@ -135,7 +135,7 @@ TEST(Sm100Backward, PlacesInSharedMemoryAreApartAndAligned) {
     for (const int tile : {s.k, s.v, s.q, s.dout, s.ds, s.k_sum, s.q_sum, s.dout_sum}) {
       EXPECT_EQ(tile % 1024, 0);
     }
-    if (!t.softcap) ranges.push_back({"lse", s.lse, bwd::parts_bytes(t)});
+    if (!t.softcap) ranges.push_back({"lse", s.lse, bwd::terms_bytes(t)});
     if (t.cta_group > 1) {
       ranges.push_back({"k_sum", s.k_sum, bwd::k_sum_bytes(t)});
       ranges.push_back({"dout_sum", s.dout_sum, t.sum_stages * bwd::dout_sum_bytes(t)});

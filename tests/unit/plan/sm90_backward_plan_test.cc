@@ -98,7 +98,7 @@ TEST(Sm90Backward, PackedSequencesTakeTheRoomOfTheirRows) {
   desc.layout_q = desc.layout_kv = Layout::kPacked;
   desc.total_q = desc.total_k = 5000;
   const BackwardPlan plan = plan_backward(AttentionProblem::make(desc), h200_spec());
-  EXPECT_EQ(plan.workspace.find(kStatisticParts)->bytes, 16u * (79 + 4) * 64 * 16);
+  EXPECT_EQ(plan.workspace.find(kStatisticTerms)->bytes, 16u * (79 + 4) * 64 * 16);
 }
 
 // The tensor cores take lse and delta off in parts; with softcap threads load lse in f32.
@@ -111,7 +111,7 @@ TEST(Sm90Backward, StatisticsLieAsTheMainKernelReadsThem) {
   const BackwardPlan capped = plan_backward(AttentionProblem::make(desc), h200_spec());
   EXPECT_EQ(capped.steps[kPreprocess].source.display_name, "bwd_preprocess_part_bf16");
   EXPECT_EQ(capped.workspace.find(kRowDelta), nullptr);
-  EXPECT_EQ(capped.workspace.find(kStatisticParts)->bytes, 4u * 16 * 16 * 64 * 16);
+  EXPECT_EQ(capped.workspace.find(kStatisticTerms)->bytes, 4u * 16 * 16 * 64 * 16);
   EXPECT_EQ(capped.workspace.find(kNegLseLog2)->bytes, 4u * 16 * 16 * 64 * 4);
 }
 

@@ -11,7 +11,7 @@
 //   of a pair half the columns of K, Q and dO        dK   head_dim columns
 //            again (k_sum, q_sum, dout_sum)          dQ   over dP; a pair's over S
 //   of each row -lse log2(e) and delta; -1,          apart: P and dQ have columns of their own
-//            lse and delta in parts: operands
+//            lse and delta in terms: operands
 //   Work; barriers                                 split: S, dP, dK, dQᵀ; or S, P, dV
 //
 // Scores lie transposed, a key a lane: P and dS go from registers to tensor memory as the first

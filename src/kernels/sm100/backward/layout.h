@@ -128,8 +128,8 @@ constexpr BarrierTable<kNumBarrierKinds> barriers(const BwdTraits& t) {
       {"stats_empty", kStatStages, takes_lse_off(t) ? 1 : 1 + 4 * kComputeWarpgroups, Start::kFree,
        "statistics; with softcap compute warps of the CTA, after P", "load"},
       {"lse_full", takes_lse_off(t), g, Start::kTaken,
-       "statistics: parts of lse are in shared memory", "mma, before the last step of S"},
-      {"delta_full", 1, g, Start::kTaken, "statistics: parts of delta are in shared memory",
+       "statistics: terms of lse are in shared memory", "mma, before the last step of S"},
+      {"delta_full", 1, g, Start::kTaken, "statistics: terms of delta are in shared memory",
        "mma, before the last step of dP"},
       {"raw", 1, 1, Start::kTaken, "load + TMA bytes", "load, before clearing the tail"},
       {"s_full", 1, 1, Start::kTaken, "mma: commit after S", "compute; statistics"},
@@ -190,8 +190,8 @@ constexpr SmemLayout smem_layout(const BwdTraits& t, WorkKind kind) {
   if (pair) end += t.sum_stages * dout_sum_bytes(t);
   s.minus_ones = end;
   s.delta = s.minus_ones + kMinusOnesBytes;
-  s.lse = s.delta + parts_bytes(t);
-  s.stats = s.lse + (takes_lse_off(t) ? parts_bytes(t) : 0);
+  s.lse = s.delta + terms_bytes(t);
+  s.stats = s.lse + (takes_lse_off(t) ? terms_bytes(t) : 0);
   s.work = s.stats + kStatStages * 2 * stat_bytes(t);
   s.barriers = s.work + kWorkBytes;
   s.tmem = s.barriers + barriers(t).count() * 8;

@@ -158,15 +158,15 @@ class MmaIssuer {
   }
 
   // D -= a number of each query: a step more, whose operands lie without a swizzle, 128 bytes from
-  // eight rows to the next. It comes last, so that the parts have the time of the others to come.
-  __device__ void take_off(int d, int parts, int kind) {
+  // eight rows to the next. It comes last, so that the terms have the time of the others to come.
+  __device__ void take_off(int d, int terms, int kind) {
     constexpr uint32_t kHighWord = 1u << 14 | 8 * 16 >> 4;
-    constexpr uint32_t kParts = umma_instruction(Element::kBF16, group_keys(T), kRows, false);
+    constexpr uint32_t kTerms = umma_instruction(Element::kBF16, group_keys(T), kRows, false);
     phases.wait(c, kind);
     if (ptx::elect_sync()) {
       ptx::tcgen05_mma_f16_ss<kGroup, 1, 0, 0, 0, 0>(
           tmem + d, base + (kKeys << 16) + (c.kSmem.minus_ones >> 4),
-          base + (q_rows(T) << 16) + (parts >> 4), kHighWord, kParts, true);
+          base + (q_rows(T) << 16) + (terms >> 4), kHighWord, kTerms, true);
     }
   }
 

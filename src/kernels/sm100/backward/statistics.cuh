@@ -4,7 +4,7 @@
 #pragma once
 
 #include "kernels/sm100/backward/context.cuh"
-#include "kernels/tile/bf16_parts.cuh"
+#include "kernels/tile/bf16_terms.cuh"
 
 namespace fa4::sm100::bwd {
 
@@ -14,7 +14,7 @@ class StatisticSplitter {
   __device__ explicit StatisticSplitter(const Context<T, kKind>& context)
       : c(context), lane(threadIdx.x % kWarpThreads) {}
 
-  // The parts of a block are read by the last step of S and of dP: when that is done, the next
+  // The terms of a block are read by the last step of S and of dP: when that is done, the next
   // block's take their place.
   __device__ void run() {
     const int steps = c.work().steps;
@@ -61,7 +61,7 @@ class StatisticSplitter {
     c.release_to_mma(kind);
   }
 
-  // A row of the first operand is -1, -1, -1 and zeros, of the second one three parts and zeros:
+  // A row of the first operand is -1, -1, -1 and zeros, of the second one three terms and zeros:
   // the first eight columns of all rows, then the others.
   __device__ void write_constants() const {
     constexpr uint32_t kMinusOne = 0xbf80;
@@ -76,10 +76,10 @@ class StatisticSplitter {
   }
 
   __device__ static uint4 split(float x) {
-    constexpr Element kOfParts = Element::kBF16;
-    float parts[3];
-    split_in_bf16(x, parts);
-    return {pack<kOfParts>(parts[0], parts[1]), pack<kOfParts>(parts[2], 0.0f), 0, 0};
+    constexpr Element kTermType = Element::kBF16;
+    float terms[3];
+    split_in_terms(x, terms);
+    return {pack<kTermType>(terms[0], terms[1]), pack<kTermType>(terms[2], 0.0f), 0, 0};
   }
 
   const Context<T, kKind>& c;

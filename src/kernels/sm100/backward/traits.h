@@ -120,7 +120,7 @@ constexpr int ds_peer_bytes(const BwdTraits& t) { return ds_bytes(t) / 2; }
 // Operands of the steps that take delta off dP and lse off S, 16 columns of 16 bits. With softcap S
 // is not yet what lse is taken off.
 inline constexpr int kMinusOnesBytes = kKeys * kMmaK * kElementBytes;
-constexpr int parts_bytes(const BwdTraits& t) { return q_rows(t) * kMmaK * kElementBytes; }
+constexpr int terms_bytes(const BwdTraits& t) { return q_rows(t) * kMmaK * kElementBytes; }
 constexpr bool takes_lse_off(const BwdTraits& t) { return !t.softcap; }
 inline constexpr int kStatStages = 2;
 constexpr int stat_bytes(const BwdTraits& t) { return block_rows(t) * 4; }  // of one statistic

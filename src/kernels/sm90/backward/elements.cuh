@@ -137,7 +137,7 @@ struct Elements {
   // -lse log2(e) of this thread's columns: of each 16 those of fragment_place.
   __device__ const float4* lse_of(int stage) const {
     return reinterpret_cast<const float4*>(c.smem + c.kSmem.stats +
-                                           stage * stage_statistics_bytes(T) + parts_bytes(T)) +
+                                           stage * stage_statistics_bytes(T) + terms_bytes(T)) +
            lane % 4;
   }
   // Calls visit(i, what exponents of step i have added) for every step of 16 columns.

@@ -1,5 +1,5 @@
 // lse and delta by the tensor cores: Sᵀ begins as -lse / scale of its columns' rows and dPᵀ as
-// -delta, products of one step whose second operand the preprocess has written (StatisticParts).
+// -delta, products of one step whose second operand the preprocess has written (StatisticTerms).
 // Of 64 queries such steps take 128 clocks of shared memory (96 where a step has 128 queries).
 // Where eight warps load both in f32 for the columns of their threads, 16 bytes a lane, it is 256:
 // four clocks a load, as long as 512 bytes (docs/kernels/hopper_rates.md).
@@ -18,7 +18,7 @@ class StatisticProduct {
   __device__ explicit StatisticProduct(const Context<T>& context) : c(context) {}
 
   // The first operand's rows are all alike, so that eight stand for any number: nonzero where a
-  // row's parts of delta are or, in the second eight, those of lse. A step contracts over sixteen
+  // row's terms of delta are or, in the second eight, those of lse. A step contracts over sixteen
   // columns, which are a row's eight twice: so the factors are halves. A thread writes a row.
   __device__ void write_factors() const {
     constexpr uint32_t kHalf = 0x3f00, kHalves = kHalf << 16 | kHalf;
@@ -35,9 +35,9 @@ class StatisticProduct {
     if constexpr (T.q_rows > kQueryRows) {
       // Zero because of a number that ptxas does not know, so that dP takes the registers of S as
       // they lie: there are no 64 others.
-      Step::template run<1>(d, factors<kOf>(), parts(stage), c.params.heads_q < 0);
+      Step::template run<1>(d, factors<kOf>(), terms(stage), c.params.heads_q < 0);
     } else {
-      Step::template start<1>(d, factors<kOf>(), parts(stage));
+      Step::template start<1>(d, factors<kOf>(), terms(stage));
     }
   }
 
@@ -54,7 +54,7 @@ class StatisticProduct {
   __device__ uint64_t factors() const {
     return descriptor(c.kSmem.factors + (kOf == Statistic::kDelta ? 0 : kCoreMatrixBytes), 0);
   }
-  __device__ uint64_t parts(int stage) const {
+  __device__ uint64_t terms(int stage) const {
     return descriptor(c.kSmem.stats + stage * stage_statistics_bytes(T), kCoreMatrixBytes);
   }
 

@@ -19,7 +19,7 @@ struct TileSource {
 // The statistics of a step's rows in the workspace, and their place. Of the last step's blocks the
 // second may not be there: it gets the first one's values, and masks keep its rows out.
 struct StatisticSource {
-  const StatisticParts* parts = nullptr;  // null: none
+  const StatisticTerms* terms = nullptr;  // null: none
   const float* neg_lse_log2 = nullptr;    // where threads take it off
   int last_block = 0;                     // counted from the step's first
   int to = 0;
@@ -46,7 +46,7 @@ class TileLoads {
     const ptx::SmemAddr barrier = clear ? c.barrier(kRaw, raw_barrier) : full;
     if (ptx::elect_sync()) {
       ptx::mbarrier_arrive_expect_tx(barrier, (given ? kRows * kColumns * kElementBytes : 0) +
-                                                  (stat.parts ? stage_statistics_bytes(T) : 0));
+                                                  (stat.terms ? stage_statistics_bytes(T) : 0));
 #pragma unroll
       for (int slab = 0; slab < num_slabs(kColumns) && given; ++slab) {
         const auto load_slab = [&](auto... policy) {
@@ -61,7 +61,7 @@ class TileLoads {
         }
       }
 #pragma unroll
-      for (int i = 0; i < q_blocks(T) && stat.parts != nullptr; ++i) {
+      for (int i = 0; i < q_blocks(T) && stat.terms != nullptr; ++i) {
         const int row = kQueryRows * i, from = kQueryRows * (i == 0 ? 0 : min(i, stat.last_block));
         const auto load_rows = [&](int place, const auto* rows) {
           constexpr int kBytes = kQueryRows * static_cast<int>(sizeof(*rows));
@@ -69,8 +69,8 @@ class TileLoads {
               c.smem_address(stat.to + place + row * static_cast<int>(sizeof(*rows))), rows + from,
               kBytes, barrier);
         };
-        load_rows(0, stat.parts);
-        if constexpr (!multiplies_lse(T)) load_rows(parts_bytes(T), stat.neg_lse_log2);
+        load_rows(0, stat.terms);
+        if constexpr (!multiplies_lse(T)) load_rows(terms_bytes(T), stat.neg_lse_log2);
       }
     }
     __syncwarp();

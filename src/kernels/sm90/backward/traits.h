@@ -108,8 +108,8 @@ struct SmemLayout {
   int q;       // [stage, the last first][slab][q_rows rows]
   int finish;  // [finish_stage][kFinishRows x kFinishColumns]: f32, then 16 bits
   int ds;      // [ds_stage][kKeys rows][kQueryRows]: transposed
-  int stats;   // [stat_stages]: of q_rows rows, StatisticParts; with softcap then -lse log2(e)
-  // Of StatisticParts: for dP, for S. Not at the end: a product reads the same eight rows again and
+  int stats;   // [stat_stages]: of q_rows rows, StatisticTerms; with softcap then -lse log2(e)
+  // Of StatisticTerms: for dP, for S. Not at the end: a product reads the same eight rows again and
   // again, but compute-sanitizer supposes that it reads as many rows as its operand has.
   int factors;
   int dq;        // [dq_stage][4 warps][dq_columns / 8][32 lanes][4], f32
@@ -133,11 +133,11 @@ inline constexpr int kDsBytes = kKeys * kQueryRows * kElementBytes;
 constexpr int dq_bytes(const BwdTraits& t) { return kQueryRows * dq_columns(t) * 4; }
 // A core matrix of an unswizzled operand has 8 rows of 8 columns, side by side.
 inline constexpr int kCoreRows = 8, kCoreMatrixBytes = kCoreRows * 16;
-constexpr int parts_bytes(const BwdTraits& t) {
-  return t.q_rows * static_cast<int>(sizeof(StatisticParts));
+constexpr int terms_bytes(const BwdTraits& t) {
+  return t.q_rows * static_cast<int>(sizeof(StatisticTerms));
 }
 constexpr int stage_statistics_bytes(const BwdTraits& t) {
-  return parts_bytes(t) + (multiplies_lse(t) ? 0 : t.q_rows * 4);
+  return terms_bytes(t) + (multiplies_lse(t) ? 0 : t.q_rows * 4);
 }
 constexpr int stat_stages(const BwdTraits& t) { return t.split ? t.dv_stages : t.stages; }
 // Whether works say what they compute. Where all compute the same they need not, and with softcap
