@@ -125,5 +125,42 @@ TEST(TurnOfBlock, CountsTheBlocksOfKeysThatVisitRowsFromEitherEnd) {
   });
 }
 
+TEST(BlockRange, MatchesTheRowsOneByOne) {
+  for (const int seqlen_q : {1, 5, 64, 200}) {
+    for (const int seqlen_k : {1, 63, 64, 130}) {
+      for (const int left : {0, 10, (1 << 30) - 1}) {
+        for (const int right : {0, 33, (1 << 30) - 1}) {
+          const int tile_m = 64, tile_n = 48;
+          for (int m = 0; m * tile_m < seqlen_q; ++m) {
+            const int last_row = std::min(m * tile_m + tile_m, seqlen_q) - 1;
+            const auto bounds = [&](int row) {
+              return key_bounds(row + seqlen_k - seqlen_q, seqlen_k, left, right);
+            };
+            const BlockRange r = block_range(bounds(m * tile_m), bounds(last_row), tile_n);
+            for (int n = 0; n * tile_n < seqlen_k; ++n) {
+              int seen = 0, rows = 0, keys = 0;
+              for (int row = m * tile_m; row <= last_row; ++row, ++rows) {
+                const KeyBounds b = bounds(row);
+                for (int key = n * tile_n; key < (n + 1) * tile_n; ++key) {
+                  seen += key >= b.begin && key < b.end;
+                  keys += 1;
+                }
+              }
+              const bool visited = n >= r.n_block_min && n < r.n_block_max;
+              if (seen > 0) {
+                EXPECT_TRUE(visited) << seqlen_q << " " << seqlen_k << " " << m << " " << n;
+              }
+              const bool unmasked = visited && n >= r.full_begin && n < r.full_end;
+              if (unmasked) {
+                EXPECT_EQ(seen, keys) << "block " << n << " of tile " << m;
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace fa4
