@@ -14,7 +14,8 @@ FwdParams forward_params(const AttentionProblem& problem, const GpuTiling& tilin
 // How many elements of k and v are in 16 bits: GPUs move bytes in pairs.
 int64_t elements_per_16_bits(const AttentionProblem& problem);
 
-// Parts that appending and the backward fill in likewise. Where pages lie, but for boxes and rows.
+// Members that appending and the backward fill in likewise. Where pages lie, but for boxes and
+// rows.
 PageParams page_table_params(const AttentionProblem& problem, const SequenceArgs& args);
 // By which a key's number is shifted to find its descale, where that is not its page's.
 int32_t descale_shift(const AttentionProblem& problem);

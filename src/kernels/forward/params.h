@@ -1,5 +1,5 @@
-// The one parameter of the forward kernels of every GPU, in parts by theme: what works on rows,
-// keys or tiles takes the parts that it needs. Filled on the host at each execution; read as a
+// The one parameter of the forward kernels of every GPU, in members by theme: what works on rows,
+// keys or tiles takes those that it needs. Filled on the host at each execution; read as a
 // __grid_constant__.
 #pragma once
 
