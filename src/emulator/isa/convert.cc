@@ -354,9 +354,9 @@ void decode_cvt(Decoder& decoder, Insn& insn) {
 }
 
 constexpr InstructionRow kRows[] = {
-    {"cvt", decode_cvt, "Data Movement and Conversion Instructions: cvt", ValueFlow::kMoves},
+    {"cvt", decode_cvt, "Data Movement and Conversion Instructions: cvt", ValueFlow::kConverts},
     {"cvt.pack", decode_cvt_pack, "Data Movement and Conversion Instructions: cvt.pack",
-     ValueFlow::kMoves},
+     ValueFlow::kConverts},
 };
 
 }  // namespace

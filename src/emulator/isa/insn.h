@@ -122,7 +122,8 @@ class Decoder;
 // (observe/undefined_values.h).
 enum class ValueFlow : uint8_t {
   kUses,      // it does something that depends on them
-  kMoves,     // a bit of its result depends on some bits of its sources
+  kMoves,     // a bit of its result depends on some bits of its sources, wherever they are
+  kConverts,  // the same, and on the value that they have
   kComputes,  // a word of its result depends on words of its sources
   kDecides,   // its whole result depends on all of its sources
 };
@@ -158,6 +159,10 @@ struct InstructionRow {
 inline InstructionKind kind_of(const Insn& insn) {
   return insn.row == nullptr ? InstructionKind::kOther : insn.row->kind;
 }
+
+// Of an ld or st: the bytes that one register of its list gets or gives, its lowest
+// (isa/memory.cc).
+uint32_t stored_bytes(const Insn& insn);
 
 // Every family's rows; isa/table.cc joins them.
 std::span<const InstructionRow> integer_rows();

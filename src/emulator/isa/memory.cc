@@ -308,6 +308,8 @@ constexpr InstructionRow kRows[] = {
 
 }  // namespace
 
+uint32_t stored_bytes(const Insn& insn) { return insn.form<MemoryOp>().element_bytes; }
+
 std::span<const InstructionRow> memory_rows() { return kRows; }
 
 }  // namespace ptxemu

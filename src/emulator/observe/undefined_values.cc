@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <iterator>
 #include <span>
 #include <utility>
 
+#include "emulator/isa/insn.h"
 #include "emulator/machine/exec.h"
 #include "emulator/machine/wgmma_op.h"
 
@@ -65,6 +67,19 @@ uint32_t lanes_of(const std::vector<uint8_t>& bits) {
   return lanes;
 }
 
+// The lanes of which the statement uses such bits of the register: a store of a byte takes the
+// lowest of a wider register.
+uint32_t used_lanes(const Insn& insn, Slot slot, const std::vector<uint8_t>& bits) {
+  const size_t width = lane_bytes(bits.size());
+  if (kind_of(insn) != InstructionKind::kStore || slot == insn.a || width == 0) {
+    return lanes_of(bits);
+  }
+  std::vector<uint8_t> low(bits);
+  const size_t stored = stored_bytes(insn);
+  for (size_t i = 0; i < low.size(); ++i) low[i] = i % width < stored ? low[i] : 0;
+  return lanes_of(low);
+}
+
 // Sets `bits` of the lanes of `mask` to those of `now`.
 void replace(std::vector<uint8_t>& bits, const std::vector<uint8_t>& now, uint32_t mask) {
   const size_t width = lane_bytes(bits.size());
@@ -101,8 +116,26 @@ void widen(std::vector<uint8_t>& bits) {
   }
 }
 
-// What the statement would write to its registers, with `fill` for all bits that nobody has
-// written, the registers as before.
+// What bits that nobody has written are taken for, by their place in the register. Where a
+// statement moves bits the first three show which of them come through. Where it computes, the
+// result of min, max, .sat and the like hides all values but the extreme ones: those of each width
+// follow.
+constexpr uint64_t kFills[] = {
+    0, ~uint64_t{0}, 0x3f9d3f9d3f9d3f9d,     //
+    0x7fffffffffffffff, 0x8000000000000000,  // .s64
+    0x7fffffff7fffffff, 0x8000000080000000,  // .s32
+    0x7fff7fff7fff7fff, 0x8000800080008000,  // .s16
+    0x7ff0000000000000, 0xfff0000000000000,  // infinities of .f64
+    0x7f8000007f800000, 0xff800000ff800000,  // .f32
+    0x7f807f807f807f80, 0xff80ff80ff80ff80,  // .bf16
+    0x7c007c007c007c00, 0xfc00fc00fc00fc00,  // .f16
+    // Numbers that are large beside others, for a register of which a part is known: with that part
+    // an infinity would be a NaN, which min and max pass over.
+    0x7f7f7f7f7f7f7f7f, 0xff7fff7fff7fff7f, 0x7bff7bff7bff7bff, 0xfbfffbfffbfffbff};
+constexpr size_t kMoveFills = 3;
+
+// What the statement would write to its registers, with other bits in place of those that nobody
+// has written, the registers as before.
 class Trial {
  public:
   Trial(const Exec& exec, const Insn& insn, std::span<const SlotUse> uses)
@@ -111,17 +144,20 @@ class Trial {
   }
   ~Trial() { restore(); }
 
-  template <class Values>
-  std::vector<std::vector<uint8_t>> run(const Values& values, uint32_t fill) {
+  // unknown[i] has its bits from fills[(first + i * step) % fills.size()].
+  template <class Unknown>
+  std::vector<std::vector<uint8_t>> run(const std::vector<Unknown>& unknown,
+                                        std::span<const uint64_t> fills, size_t first,
+                                        size_t step) {
     restore();
-    for (const SlotUse& use : uses_) {
-      const auto value = use.written ? values.end() : values.find(use.slot);
-      if (value == values.end()) continue;
-      auto* at = reinterpret_cast<uint8_t*>(exec_.slot_bytes(use.slot, use.bytes));
-      for (size_t i = 0; i < use.bytes; ++i) {
-        const auto pattern = static_cast<uint8_t>(fill >> i % 4 * 8);
-        at[i] = static_cast<uint8_t>((at[i] & ~value->second.bits[i]) |
-                                     (pattern & value->second.bits[i]));
+    for (size_t u = 0; u < unknown.size(); ++u) {
+      const auto& [use, bits] = unknown[u];
+      const uint64_t fill = fills[(first + u * step) % fills.size()];
+      const size_t width = std::clamp<size_t>(lane_bytes(use->bytes), 4, 8);
+      auto* at = reinterpret_cast<uint8_t*>(exec_.slot_bytes(use->slot, use->bytes));
+      for (size_t i = 0; i < use->bytes; ++i) {
+        const auto pattern = static_cast<uint8_t>(fill >> i % width * 8);
+        at[i] = static_cast<uint8_t>((at[i] & ~(*bits)[i]) | (pattern & (*bits)[i]));
       }
     }
     Exec alone = exec_;
@@ -224,6 +260,7 @@ uint32_t UndefinedValues::read_by(const Exec& exec, const Insn& insn, const Valu
     if (use.written) continue;
     const auto value = values.find(use.slot);
     if (value == values.end() || (value->second.lanes & exec.mask) == 0) continue;
+    if ((used_lanes(insn, use.slot, value->second.bits) & exec.mask) == 0) continue;
     if (!is_idle(exec, insn, use.slot)) return value->second.origin;
   }
   return kNone;
@@ -234,23 +271,35 @@ void UndefinedValues::pass_on(const Exec& exec, const Insn& insn, Values& values
                               uint32_t origin) {
   const auto uses = uses_of(*exec.group->frame->function, insn);
   uint32_t lanes = 0;
+  struct Unknown {
+    const SlotUse* use;
+    const std::vector<uint8_t>* bits;
+  };
+  std::vector<Unknown> unknown;
   for (const SlotUse& use : uses) {
     const auto value = use.written ? values.end() : values.find(use.slot);
-    if (value != values.end()) lanes |= value->second.lanes & exec.mask;
+    if (value == values.end()) continue;
+    lanes |= value->second.lanes & exec.mask;
+    unknown.push_back({&use, &value->second.bits});
   }
   std::vector<std::vector<uint8_t>> differ(uses.size());
-  if (flow == ValueFlow::kDecides) {
-    for (size_t i = 0; i < uses.size(); ++i) differ[i] = whole_lanes(uses[i].bytes, lanes);
-  } else {
+  for (size_t i = 0; i < uses.size(); ++i) {
+    differ[i] = whole_lanes(uses[i].bytes, flow == ValueFlow::kDecides ? lanes : 0);
+  }
+  if (flow != ValueFlow::kDecides) {
     Trial trial(exec, insn, uses);
-    const auto first = trial.run(values, 0);
-    for (size_t i = 0; i < uses.size(); ++i) differ[i].resize(uses[i].bytes);
-    for (const uint32_t fill : {~0u, 0x3f9d3f9du}) {
-      const auto other = trial.run(values, fill);
+    const size_t count = flow == ValueFlow::kMoves ? kMoveFills : std::size(kFills);
+    const std::span<const uint64_t> fills(kFills, count);
+    const auto first = trial.run(unknown, fills, 0, 0);
+    const auto compare = [&](size_t fill, size_t step) {
+      const auto other = trial.run(unknown, fills, fill, step);
       for (size_t i = 0; i < uses.size(); ++i) {
         for (size_t b = 0; b < first[i].size(); ++b) differ[i][b] |= first[i][b] ^ other[i][b];
       }
-    }
+    };
+    for (size_t fill = 1; fill < count; ++fill) compare(fill, 0);
+    // Two registers need not hold the same: of a difference only this shows that it is open.
+    for (size_t fill = 0; fill < count && unknown.size() > 1; ++fill) compare(fill, 1);
   }
   for (size_t i = 0; i < uses.size(); ++i) {
     if (!uses[i].written) continue;

@@ -117,6 +117,64 @@ TEST(UnwrittenRegister, GoesThroughCopiesAndArithmetic) {
             "%r9");
 }
 
+// Whatever the operand with a value is, the other one may decide.
+TEST(UnwrittenRegister, GoesThroughMinMaxAndSaturation) {
+  const auto store = [](const char* statement, const char* type, const char* result) {
+    return std::string(statement) + ";\nst.global." + type + " [%d0], " + result + ";\n";
+  };
+  for (const char* f32 : {"max.f32 %f1, %f9, 0f40000000", "max.f32 %f1, 0f40000000, %f9",
+                          "max.f32 %f1, %f9, 0f7f7fffff", "max.ftz.NaN.f32 %f1, %f9, 0f40000000",
+                          "min.f32 %f1, %f9, 0fbf800000", "min.f32 %f1, %f9, 0fff7fffff",
+                          "sub.sat.f32 %f1, %f9, 0f40000000", "add.sat.f32 %f1, %f9, 0fc0000000",
+                          "max.f32 %f1, %f9, %f8, 0f40000000", "cvt.sat.f32.f32 %f1, %f9"}) {
+    EXPECT_EQ(unwritten(store(f32, "f32", "%f1")).substr(0, 2), "%f") << f32;
+  }
+  for (const char* b32 :
+       {"mov.b32 %r1, 0x40004000;\nmax.f16x2 %r2, %r9, %r1",
+        "mov.b32 %r1, 0xfbfffbff;\nmin.f16x2 %r2, %r9, %r1",
+        "mov.b32 %r1, 0x40004000;\nmax.bf16x2 %r2, %r9, %r1",
+        "mov.b32 %r1, 0xff7fff7f;\nmin.bf16x2 %r2, %r9, %r1", "max.s32 %r2, %r9, 0x7ffffffe",
+        "min.s32 %r2, %r9, -5", "max.u32 %r2, %r9, 0xfffffffe",
+        "mov.b32 %r1, 0x7ffe7ffe;\nmax.s16x2 %r2, %r9, %r1",
+        "mov.b32 %r1, 0x80018001;\nmin.s16x2 %r2, %r9, %r1", "add.sat.s32 %r2, %r9, 0x80000000",
+        "sub.sat.s32 %r2, %r9, 0x7fffffff", "mul.hi.s32 %r2, %r9, 2"}) {
+    EXPECT_EQ(unwritten(store(b32, "b32", "%r2")), "%r9") << b32;
+  }
+  for (const char* b64 :
+       {"max.s64 %d2, %d9, 0x7ffffffffffffffe", "min.s64 %d2, %d9, -5",
+        "max.f64 %d2, %d9, 0d7fefffffffffffff", "max.f64 %d2, 0d4000000000000000, %d9"}) {
+    EXPECT_EQ(unwritten(store(b64, "b64", "%d2")), "%d9") << b64;
+  }
+  // All bits of a number that a conversion makes are open, not the lowest alone.
+  EXPECT_EQ(unwritten("cvt.rzi.s32.f32 %r2, %f9;\nand.b32 %r2, %r2, 0xffff0000;\n"
+                      "st.global.u32 [%d0], %r2;\n"),
+            "%f9");
+  // Two such registers need not hold the same.
+  EXPECT_NE(unwritten("sub.u32 %r2, %r8, %r9;\nst.global.u32 [%d0], %r2;\n"), "");
+  EXPECT_NE(unwritten("xor.b32 %r2, %r8, %r9;\nst.global.u32 [%d0], %r2;\n"), "");
+}
+
+TEST(UnwrittenRegister, BehindMinMaxAndSaturationThatDecideIsNoFinding) {
+  for (const char* statement :
+       {"max.u32 %r2, %r9, 0xffffffff", "min.u32 %r2, %r9, 0", "max.s32 %r2, %r9, 0x7fffffff",
+        "min.s32 %r2, %r9, 0x80000000", "mul.lo.u32 %r2, %r9, 0", "sub.u32 %r2, %r9, %r9",
+        "xor.b32 %r2, %r9, %r9", "cvt.sat.u8.s32 %r2, %r0"}) {
+    EXPECT_EQ(unwritten(std::string(statement) + ";\nst.global.u32 [%d0], %r2;\n"), "")
+        << statement;
+  }
+}
+
+// Of a wider register a store takes the lowest bytes.
+TEST(UnwrittenRegister, OfWhichOnlyBytesAreStored) {
+  const std::string load = "st.shared.u8 [cell], 1;\nld.shared.u32 %r2, [cell];\n";
+  const char* head = ".shared .align 4 .b8 cell[4];\n";
+  EXPECT_EQ(unwritten(load + "st.global.u8 [%d0], %r2;\n", 32, head), "");
+  EXPECT_NE(unwritten(load + "st.global.u16 [%d0], %r2;\n", 32, head), "");
+  EXPECT_NE(unwritten(load + "shr.u32 %r2, %r2, 8;\nst.global.u8 [%d0], %r2;\n", 32, head), "");
+  EXPECT_EQ(unwritten(load + "st.global.v2.u8 [%d0], {%r2, %r2};\n", 32, head), "");
+  EXPECT_EQ(unwritten("st.global.u8 [%d0], %r9;\n"), "%r9");
+}
+
 TEST(UnwrittenRegister, IsFoundByLaneAndByWayThroughTheText) {
   const std::string by_lane =
       "setp.lt.u32 %p1, %r0, 8;\n@%p1 mov.u32 %r9, 3;\n$\nshl.b32 %r2, %r0, 2;\n"
