@@ -86,6 +86,7 @@ void tell_access(Exec& exec, const Insn& insn, const MemoryOperand& operand) {
                       .sums_floats = operand.sums_floats,
                       .read_only = operand.read_only,
                       .bytes = operand.bytes,
+                      .element = operand.element,
                       .address = address,
                       .cta = ctas};
   const uint32_t mask = exec.mask;

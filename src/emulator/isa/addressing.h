@@ -15,7 +15,8 @@ namespace ptxemu {
 struct MemoryOperand {
   Space space = Space::kGeneric;
   Address address;
-  uint32_t bytes = 0;  // of one lane; the alignment too
+  uint32_t bytes = 0;    // of one lane; the alignment too
+  uint32_t element = 0;  // MemoryAccess::element
   bool reads = false, writes = false, atomic = false;
   bool acquires = false, releases = false;
   Scope scope = Scope::kCta;  // of a strong access

@@ -78,6 +78,7 @@ void take_operation(Decoder& decoder, Type type, bool compares, ReduceOp op, boo
   const uint32_t bytes = static_cast<uint32_t>(bytes_of(type));
   atomic->element_bytes = bytes;
   atomic->operand.bytes = bytes * atomic->count;
+  atomic->operand.element = bytes;
   if (compares) {
     atomic->compares = true;
     if (type != Type::kB16 && type != Type::kB32 && type != Type::kB64 && type != Type::kB128) {
@@ -95,6 +96,7 @@ void take_operation(Decoder& decoder, Type type, bool compares, ReduceOp op, boo
   if (atomic->in_global.apply == nullptr)
     decoder.fail("an operation that is not of this type; accepted: .add, .min, .max, .exch");
   atomic->parts = bytes / atomic->in_global.bytes;
+  if (atomic->parts != 1) atomic->operand.element = 0;  // two halves: known kernels mix them
 }
 
 // A vector access is atomic element by element and aligned as a whole.

@@ -106,8 +106,12 @@ class BulkOutOp final : public AsyncOp {
       return false;
     }
     const uint32_t end = split && written_ == 0 && half != 0 ? half : bytes;
+    std::vector<std::byte> before;
+    if (cluster.launch.observer != nullptr)
+      before.assign(target.host + written_, target.host + end);
     write(written_, end);
     Region region = target.part(written_, end);
+    region.before = before.empty() ? nullptr : before.data();
     region.reduces = copy_.reducer.apply != nullptr;
     region.sums_floats = copy_.sums_floats;
     note_write(cluster, region);

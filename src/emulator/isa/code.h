@@ -154,6 +154,7 @@ struct Code {
   const CodeFunction* main = nullptr;
   std::map<std::string_view, std::unique_ptr<CodeFunction>> functions;
   std::vector<SharedVariable> shared;
+  std::vector<uint32_t> lines = {0};  // by Insn::statement; what is done without one has 0
   // Where the module's .const variables lie, in global memory: address, bytes.
   std::map<uint64_t, uint64_t> constants;
   // Shared memory as ptxas lays it out: alignments count from the end of the 1 KiB reserved, so

@@ -270,6 +270,15 @@ void decode_function(Program& program, const Function& function, CodeFunction& c
   note_unwritten(builder, sharing);
 }
 
+void number_statements(Code& code) {
+  for (const auto& [name, function] : code.functions) {
+    for (Insn& insn : function->code) {
+      insn.statement = static_cast<uint32_t>(code.lines.size());
+      code.lines.push_back(insn.line);
+    }
+  }
+}
+
 }  // namespace
 
 std::shared_ptr<const Code> decode_kernel(std::shared_ptr<const Module> module,
@@ -299,6 +308,7 @@ std::shared_ptr<const Code> decode_kernel(std::shared_ptr<const Module> module,
   for (const Function* function : functions) {
     decode_function(program, *function, *code->functions.at(function->name));
   }
+  number_statements(*code);
   code->main = code->functions.at(entry->name).get();
   return code;
 }

@@ -101,6 +101,7 @@ struct Insn {
   bool is_private = false;  // ld, st: .local and .param, which are the thread's own
   uint16_t list_size = 0;
   Slot d = kNoSlot, a = kNoSlot, b = kNoSlot, c = kNoSlot;
+  uint32_t statement = 0;  // its number in the kernel's code, from 1 on: a line may hold several
   DecodedForm decoded;
   const Slot* list = nullptr;   // vectors: list_size slots
   uint32_t reconverge = kNoPc;  // of a branch: where its lanes meet again

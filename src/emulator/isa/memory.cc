@@ -240,6 +240,7 @@ MemoryOp decode_access(Decoder& decoder, bool store, size_t pointer, Type* type)
   if (policy) decoder.source(2, Type::kB64);
   op.element_bytes = static_cast<uint32_t>(bytes_of(*type));
   op.operand.bytes = op.element_bytes * op.count;
+  op.operand.element = op.element_bytes;
   check_vector(decoder, op, *type);
   op.operand.address = decoder.address(pointer);
   return op;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <span>
+#include <utility>
 
 #include "emulator/isa/bulk_copy.h"
 #include "emulator/isa/reduce_words.h"
@@ -105,10 +106,22 @@ class TmaStoreOp final : public AsyncOp {
       return false;
     }
     const uint32_t end = split && written_ == 0 && half != 0 ? half : box_.rows();
+    const bool is_observed = cluster.launch.observer != nullptr;
+    bool is_known = true;  // no run of bytes goes from one allocation to another
+    std::vector<std::byte> before;
+    if (is_observed) {
+      box_.for_runs(written_, end, [&](uint64_t address, uint64_t bytes) {
+        const std::byte* at = cluster.launch.memory->find(address, bytes);
+        if (at != nullptr) before.insert(before.end(), at, at + bytes);
+        is_known &= at != nullptr;
+      });
+    }
     box_.store(written_, end, buffer_.data(), reducer_.apply == nullptr ? nullptr : &reducer_);
-    if (cluster.launch.observer != nullptr) {
+    if (is_observed) {
+      size_t run = 0;
       box_.for_runs(written_, end, [&](uint64_t address, uint64_t bytes) {
         Region region = global_region(address, bytes);
+        if (is_known) region.before = before.data() + std::exchange(run, run + bytes);
         region.reduces = reducer_.apply != nullptr;
         region.sums_floats = sums_floats_;
         note_write(cluster, region);

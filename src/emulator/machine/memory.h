@@ -42,6 +42,7 @@ class GlobalMemory {
   uint64_t allocate_zeroed(uint64_t bytes, std::string label);
   // Bytes of all allocations together; 0: no bound but the range.
   void set_limit(uint64_t bytes) { limit_ = bytes; }
+  uint64_t limit() const { return limit_; }
   // Throws Error{kMemory} for what allocate did not return.
   void free(uint64_t address);
   bool is_identity() const;  // a device address is the host's address

@@ -66,11 +66,25 @@ void ClusterHazards::add_reader(Cell& cell, const Touch& now) {
   cell.reader_count = static_cast<uint8_t>(kept);
 }
 
+// Two strong accesses, each with a scope that reaches the other's thread, are no race.
+bool ClusterHazards::morally_strong(const Touch& earlier, const Touch& now,
+                                    const Asker& asker) const {
+  if (!earlier.strong_alike(now)) return false;
+  const uint32_t rank = asker.agent / warps_per_cta();
+  const Scope needed = rank_of(earlier.who) == rank ? Scope::kCta : Scope::kCluster;
+  return earlier.scope >= needed && now.scope >= needed;
+}
+
+// Of the CTA that accesses.
+uint32_t ClusterHazards::rank_of(const Who& who) const {
+  return who.is_op() ? ops_[who.op_id() - 1].cta_rank : who.agent() / warps_per_cta();
+}
+
 void ClusterHazards::touch(Cell& cell, const Touch& now, Asker& asker, bool writes,
                            const Region& where) {
   const auto races = [&](const Touch& earlier) {
     return !(earlier.who == now.who) && (earlier.bytes & now.bytes) != 0 &&
-           !(earlier.strong && now.strong);
+           (!morally_strong(earlier, now, asker) || (earlier.sums_floats && now.sums_floats));
   };
   if (cell.mbarrier) report_over_mbarrier(now, writes, asker, where);
   for (const Touch* earlier : {&cell.plain, &cell.writer}) {
@@ -90,7 +104,7 @@ void ClusterHazards::touch(Cell& cell, const Touch& now, Asker& asker, bool writ
     if (o != Order::kOrdered) report(reader, false, now, writes, asker, o, where);
   }
   if (!now.strong) {
-    cell.plain = {};
+    cell.plain = Touch{};
   } else if (!cell.writer.strong) {
     cell.plain = cell.writer;
   }
@@ -156,7 +170,7 @@ void ClusterHazards::async_access(const AsyncOp& op, const Region& region, bool 
   check_peer(op, *region.cta, false);
   Touch now;
   now.who = Who::op(op.id);
-  now.line = r.line;
+  now.statement = r.insn != nullptr ? r.insn->statement : 0;
   now.strong = region.reduces && writes && region.space == Region::Space::kShared;
   Asker asker{r.at_issue.get(), r.agent, &r, region.space};
   asker.async_proxy = region.space == Region::Space::kShared && in_async_proxy(op.kind);
@@ -176,9 +190,12 @@ void ClusterHazards::access(const Exec& exec, const Insn& insn, const MemoryAcce
   Asker asker{&warps_[agent], agent, nullptr};
   Touch now;
   now.who = Who::warp(agent, warps_[agent].generic.at(agent));
-  now.line = insn.line;
+  now.statement = insn.statement;
+  now.element = static_cast<uint8_t>(access.element);
   now.strong = access.strong;
-  now.atomic = access.atomic && !access.sums_floats;
+  now.scope = access.scope;
+  now.atomic = access.atomic;
+  now.sums_floats = access.sums_floats;
   asker.stores = access.writes && !access.strong;
   by_ = access.reads && !access.atomic ? &exec : nullptr;
   const Cta* peer = nullptr;

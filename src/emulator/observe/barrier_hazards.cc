@@ -37,7 +37,7 @@ void ClusterHazards::mbarrier_init(const Exec& exec, const Insn& insn, Cta& cta,
   Asker asker{&warps_[agent], agent, nullptr};
   Touch now;
   now.who = Who::warp(agent, barrier.init.value);
-  now.line = insn.line;
+  now.statement = insn.statement;
   touch_region(now, asker,
                {.space = Region::Space::kShared, .cta = &cta, .begin = offset, .bytes = 8}, true);
   for (uint32_t word = 0; word < 2; ++word)
@@ -212,7 +212,18 @@ void ClusterHazards::mbarrier_overtaken(const Exec& exec, const Insn& insn, Cta&
 
 // --- Named barriers and the cluster's ---
 
+// The machine comes to every warp before another has passed so many phases of one barrier.
+constexpr uint64_t kPhasesKept = 64;
+
+void ClusterHazards::forget_phase_before(uint64_t key) {
+  constexpr uint64_t kGeneration = (uint64_t{1} << 48) - 1;
+  if ((key & kGeneration) < kPhasesKept) return;
+  barriers_.erase(key - kPhasesKept);
+  relaxed_arrivals_.erase(key - kPhasesKept);
+}
+
 void ClusterHazards::barrier_arrive(const Exec& exec, uint64_t key) {
+  forget_phase_before(key);
   barriers_[key].join(warps_[exec.warp->agent]);
   step(exec.warp->agent);
 }
@@ -221,6 +232,7 @@ void ClusterHazards::barrier_arrive(const Exec& exec, uint64_t key) {
 void ClusterHazards::cluster_arrive(const Exec& exec, uint64_t key, bool releases) {
   if (releases) return barrier_arrive(exec, key);
   const uint32_t agent = exec.warp->agent;
+  forget_phase_before(key);
   Knowledge& gathering = barriers_[key];
   gathering.running |= warps_[agent].running;
   const auto& fenced = fenced_[agent][static_cast<size_t>(Scope::kCluster)];

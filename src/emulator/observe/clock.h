@@ -157,6 +157,53 @@ struct Knowledge {
   }
 };
 
+inline bool covers(const SharedClocks& clocks, const SharedClocks& other) {
+  return other == nullptr || (clocks != nullptr && (clocks == other || covers(*clocks, *other)));
+}
+// Joining `other` would change nothing.
+inline bool covers(const Knowledge& k, const Knowledge& other) {
+  return k.generic.covers(other.generic) && k.async_shared.covers(other.async_shared) &&
+         k.async_global.covers(other.async_global) && k.tensor_maps.covers(other.tensor_maps) &&
+         k.tensor.covers(other.tensor) && k.shared.covers(other.shared) &&
+         k.inits.covers(other.inits) && (other.running & ~k.running) == 0 &&
+         (k.earlier_grids_over || !other.earlier_grids_over) && covers(k.foreign, other.foreign) &&
+         covers(k.sequenced, other.sequenced) && covers(k.read_sequenced, other.read_sequenced);
+}
+
+// What a word that is released to tells its readers. What the first release tells is shared with
+// the other words that the same statement releases to, and with those after it that tell no less;
+// only what several tell has its own copy.
+template <class T>
+class Told {
+ public:
+  bool none() const { return shared_ == nullptr && own_ == nullptr; }
+  bool is_shared() const { return own_ == nullptr; }
+  const T& all() const { return own_ != nullptr ? *own_ : *shared_; }  // there must be some
+  void add(std::shared_ptr<const T> told) {
+    if (told == shared_) return;
+    if (own_ != nullptr) {
+      tell(*own_, *told);
+    } else if (shared_ == nullptr || covers(*told, *shared_)) {
+      shared_ = std::move(told);
+    } else {
+      own_ = std::make_unique<T>(*shared_);
+      tell(*own_, *told);
+      shared_ = nullptr;
+    }
+  }
+  T& own() { return *own_; }  // unless is_shared()
+  void clear() {
+    shared_ = nullptr;
+    own_ = nullptr;
+  }
+
+ private:
+  static void tell(Knowledge& knows, const Knowledge& told) { knows.join(told); }
+  static void tell(ForeignClocks& knows, const ForeignClocks& told) { join(knows, told); }
+  std::shared_ptr<const T> shared_;
+  std::unique_ptr<T> own_;
+};
+
 // The words that a warp has read, by address, each with the number (1, 2 ...) of the latest release
 // to it that the warp has heard of. A word that nobody has released to since has nothing new to
 // tell: a warp that polls learns once.

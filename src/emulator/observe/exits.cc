@@ -77,11 +77,41 @@ void ClusterHazards::check_peer(const Exec& exec, const Insn& insn, const Cta& c
                                "come before its shared memory is used",
                                cta.rank));
   }
+  PeerUse& use = peer_uses_[exec.warp->agent][cta.rank];
+  const uint32_t epoch = warps_[exec.warp->agent].generic.at(exec.warp->agent);
+  use = {epoch, &insn, exec.group->frame->function, cta.live_warps == 0};
   if (cta.live_warps != 0) return;
   launch_.report(
       exec, insn, Severity::kError, "exited-cta",
       fmt::format("the shared memory of CTA rank {} is used after all its warps have exited",
                   cta.rank));
+}
+
+// A CTA's shared memory stays while one of its warps does. That one was there at a use by a peer is
+// sure only where its end comes after the use; a relaxed barrier of the cluster is enough for that.
+void ClusterHazards::check_peer_uses() {
+  const uint32_t per_cta = warps_per_cta();
+  for (uint32_t agent = 0; agent < warps_.size(); ++agent) {
+    for (uint32_t rank = 0; rank < cluster_.ctas.size(); ++rank) {
+      const PeerUse& use = peer_uses_[agent][rank];
+      if (use.insn == nullptr || use.is_reported) continue;
+      bool is_known = false;
+      for (uint32_t warp = rank * per_cta; warp < (rank + 1) * per_cta; ++warp) {
+        is_known |= warps_[warp].generic.at(agent) >= use.epoch ||
+                    relaxed_barriers_[warp].generic.at(agent) >= use.epoch;
+      }
+      if (is_known) continue;
+      Finding finding = finding_of(
+          *cluster_.ctas[agent / per_cta], "exited-cta", fmt::format("CTA rank {}", rank),
+          fmt::format("nothing orders this use of the shared memory of CTA rank {} before the end "
+                      "of all its warps: a barrier.cluster must come after it",
+                      rank));
+      finding.warp = static_cast<int32_t>(agent % per_cta);
+      finding.ptx_line = use.insn->line;
+      finding.source = source_of(*launch_.code, *use.function, *use.insn);
+      launch_.report(std::move(finding));
+    }
+  }
 }
 
 // Known-good kernels allocate tensor memory of the pair before the cluster has met; that is agreed
@@ -154,6 +184,7 @@ void ClusterHazards::check_barrier_at_end(Cta& cta, const MbarrierRecord& record
 
 void ClusterHazards::end() {
   settle_second_stores();
+  check_peer_uses();
   for (const auto& cta : cluster_.ctas) check_leaks(*cta);
   for (Undecided& u : undecided_) {
     if ((ops_[u.op - 1].used & u.feeds) == 0) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "emulator/error.h"
 #include "emulator/machine/cluster.h"
 #include "emulator/machine/exec.h"
 #include "emulator/observe/waiters.h"
@@ -46,13 +47,14 @@ void GlobalHazards::exchange(ClusterHazards& hazards, const Exec& exec,
       const auto found = flags_.find(address);
       if (found == flags_.end()) return;
       const Flag& flag = found->second;
-      if (hazards.hears_sequenced(agent, address, flag.sequenced_writes)) {
-        hazards.read_sequenced(agent, flag.sequenced);
+      if (flag.sequenced != nullptr &&
+          hazards.hears_sequenced(agent, address, flag.sequenced->writes)) {
+        hazards.read_sequenced(agent, flag.sequenced->told.all());
       }
       Knowledge* knows =
           hazards.listener(agent, access.acquires, Scope::kGpu, address, flag.releases);
       // Also what another cluster has learnt of this one and passes on.
-      if (knows != nullptr) knows->join_clusters(flag.told, own);
+      if (knows != nullptr && !flag.told.none()) knows->join_clusters(flag.told.all(), own);
     });
   } else if (access.writes) {
     // A store that is no read-modify-write ends what others have released, but not what fences of
@@ -69,22 +71,37 @@ void GlobalHazards::exchange(ClusterHazards& hazards, const Exec& exec,
       access.writes && sequenced != nullptr) {
     told_[own] = true;
     each_word([&](uint64_t address) {
-      Flag& flag = flags_[address];
-      if (flag.taken_sequenced == sequenced) return;
-      join(flag.sequenced, *sequenced);
-      flag.taken_sequenced = sequenced;
-      ++flag.sequenced_writes;
+      auto& writes = flags_[address].sequenced;
+      if (writes == nullptr) writes = std::make_unique<SequencedWrites>();
+      if (writes->taken == sequenced) return;
+      writes->told.add(sequenced);
+      writes->taken = sequenced;
+      ++writes->writes;
     });
   }
-  if (const Knowledge* released = hazards.released_by(agent, access, Scope::kGpu)) {
+  if (const auto released = hazards.released_by(agent, access, Scope::kGpu)) {
     told_[own] = true;
+    SharedClocks all;  // that it tells; what a word has for itself is added to in place
+    const auto make_all = [&] {
+      auto made = released->foreign == nullptr
+                      ? std::make_shared<ForeignClocks>()
+                      : std::make_shared<ForeignClocks>(*released->foreign);
+      (*made)[own].join({released->generic, released->async_global});
+      return made;
+    };
     each_word([&](uint64_t address) {
       Flag& flag = flags_[address];
-      if (released->foreign != nullptr && released->foreign != flag.taken) {
-        join(flag.told, *released->foreign);
-        flag.taken = released->foreign;
+      if (flag.told.is_shared()) {
+        if (all == nullptr) all = make_all();
+        flag.told.add(all);
+      } else {
+        ForeignClocks& told = flag.told.own();
+        if (released->foreign != nullptr && released->foreign != flag.taken) {
+          join(told, *released->foreign);
+        }
+        told[own].join({released->generic, released->async_global});
       }
-      flag.told[own].join({released->generic, released->async_global});
+      flag.taken = released->foreign;
       hazards.note_own_release(agent, Scope::kGpu, address, ++flag.releases);
     });
   }
@@ -95,7 +112,8 @@ GlobalHazards::Order GlobalHazards::order(const GlobalTouch& earlier, bool earli
   if (earlier.touch.who.none()) return Order::kOrdered;
   const uint64_t own = access.hazards->cluster().index;
   // A sum reads what it is added to.
-  const bool async_read = access.op != nullptr && (!access.writes || access.now.sums_floats) &&
+  const bool async_read = access.op != nullptr &&
+                          (!access.writes || access.now.touch.sums_floats) &&
                           in_async_proxy(access.op->kind);
   if (earlier.cluster == own) {
     switch (access.hazards->order_in_global(earlier.touch, earlier_reads, access.agent,
@@ -115,8 +133,8 @@ GlobalHazards::Order GlobalHazards::order(const GlobalTouch& earlier, bool earli
     if (!cluster.is_over(who.op_id(), generic, earlier_reads)) return Order::kRace;
     // The engine's sums of two CTAs come one after the other only where a fence of their proxy
     // links them ("Causality order": the same proxy is enough within one CTA alone).
-    const bool both_add = earlier.sums_floats && access.now.sums_floats && access.op != nullptr &&
-                          in_async_proxy(access.op->kind);
+    const bool both_add = earlier.touch.sums_floats && access.now.touch.sums_floats &&
+                          access.op != nullptr && in_async_proxy(access.op->kind);
     const bool linked = !both_add || cluster.is_over(who.op_id(), async_global, earlier_reads);
     return linked ? Order::kOrdered : Order::kNoProxyFence;
   }
@@ -127,26 +145,47 @@ GlobalHazards::Order GlobalHazards::order(const GlobalTouch& earlier, bool earli
 
 // --- Accesses ---
 
+// What is remembered of memory counts as the memory itself does.
+void GlobalHazards::check_host_bytes() {
+  constexpr size_t kWordsBetweenChecks = 4096;
+  const size_t words = cells_.size() + flags_.size();
+  if (words < next_check_) return;
+  next_check_ = words + kWordsBetweenChecks;
+  // A word that was only stored to takes a dozen times what it holds.
+  constexpr uint64_t kTimes = 16, kMuch = uint64_t{1} << 30;
+  const uint64_t limit = launch_.memory->limit();
+  const uint64_t most = limit < kMuch / kTimes ? limit * kTimes : std::max(limit, kMuch);
+  uint64_t bytes = cells_.bytes() + plain_.bytes() + flags_.size() * (sizeof(Flag) + kNodeBytes);
+  for (const auto& [index, hazards] : clusters_) bytes += hazards->flag_bytes();
+  if (limit == 0 || bytes <= most) return;
+  throw Error(
+      ErrorCode::kMemory, 0,
+      fmt::format("the checker needs more than {} bytes for the global memory that the kernel "
+                  "has touched; accepted: as much as the limit on memory (max_memory) "
+                  "allows, or a launch without checks",
+                  most));
+}
+
 bool GlobalHazards::morally_strong(const GlobalTouch& earlier, const Access& access) {
   const GlobalTouch& now = access.now;
-  if (!earlier.strong || !now.strong) return false;
+  if (!earlier.touch.strong_alike(now.touch)) return false;
   const size_t per_cta = access.hazards->cluster().ctas[0]->warps.size();
   const Scope needed = earlier.cluster != now.cluster                   ? Scope::kGpu
                        : earlier.agent / per_cta != now.agent / per_cta ? Scope::kCluster
                                                                         : Scope::kCta;
-  return earlier.scope >= needed && now.scope >= needed;
+  return earlier.touch.scope >= needed && now.touch.scope >= needed;
 }
 
 void GlobalHazards::touch(GlobalCell& cell, const Access& access) {
   const auto check = [&](const GlobalTouch& earlier, bool wrote) {
     if (earlier.touch.who == access.now.touch.who && earlier.cluster == access.now.cluster) return;
     if ((earlier.touch.bytes & access.now.touch.bytes) == 0) return;
-    const bool open_sum = earlier.sums_floats && access.now.sums_floats;
+    const bool open_sum = earlier.touch.sums_floats && access.now.touch.sums_floats;
     if (morally_strong(earlier, access) && !open_sum) return;
     const Order o = order(earlier, !wrote, access);
     if (o != Order::kOrdered) report(access, earlier, wrote, o);
   };
-  if (cell.writer.over_plain) check(plain_[access.word], true);
+  if (cell.writer.touch.over_plain) check(plain_[access.word], true);
   check(cell.writer, true);
   if (access.read_only && !cell.writer.touch.who.none() &&
       (cell.writer.touch.bytes & access.now.touch.bytes) != 0) {
@@ -156,11 +195,11 @@ void GlobalHazards::touch(GlobalCell& cell, const Access& access) {
     check(cell.reader, false);
     const GlobalTouch before = cell.writer;
     cell.writer = access.now;
-    if (access.now.strong && !before.touch.who.none()) {
-      cell.writer.over_plain = before.over_plain || !before.strong;
-      if (!before.strong) plain_[access.word] = before;
+    if (access.now.touch.strong && !before.touch.who.none()) {
+      cell.writer.touch.over_plain = before.touch.over_plain || !before.touch.strong;
+      if (!before.touch.strong) plain_[access.word] = before;
     }
-    cell.reader = {};
+    cell.reader = GlobalTouch{};
   } else {
     cell.reader = access.now;
   }
@@ -183,7 +222,7 @@ void GlobalHazards::check_written(const Access& access, const Exec* exec, int la
   const uint64_t first = unwritten.first_in(address, bytes);
   constexpr std::string_view kRule = "uninitialised-read";
   if (first == 0) return;
-  if (exec == nullptr && launch_.report_again(kRule, access.now.touch.line, Severity::kError,
+  if (exec == nullptr && launch_.report_again(kRule, line_of(access.now), Severity::kError,
                                               access.hazards->statement())) {
     return;
   }
@@ -217,14 +256,16 @@ void GlobalHazards::access(ClusterHazards& hazards, const Exec& exec, const Insn
                 exec.group->frame->function,
                 memory.read_only};
   settle_second_stores();
+  check_host_bytes();
   access.now.touch.who = Who::warp(agent, knows.generic.at(agent));
-  access.now.touch.line = insn.line;
+  access.now.touch.statement = insn.statement;
   access.now.cluster = static_cast<uint32_t>(exec.cluster->index);
   access.now.agent = agent;
-  access.now.scope = memory.scope;
-  access.now.strong = memory.strong;
-  access.now.atomic = memory.atomic;
-  access.now.sums_floats = memory.sums_floats;
+  access.now.touch.element = static_cast<uint8_t>(memory.element);
+  access.now.touch.scope = memory.scope;
+  access.now.touch.strong = memory.strong;
+  access.now.touch.atomic = memory.atomic;
+  access.now.touch.sums_floats = memory.sums_floats;
   exec.for_lanes([&](int lane) {
     if (!memory.atomic) check_written(access, &exec, lane, memory.address[lane], memory.bytes);
     touch_bytes(access, memory.address[lane], memory.bytes);
@@ -236,12 +277,14 @@ void GlobalHazards::async_access(ClusterHazards& hazards, const AsyncOp& op, con
   Access access{&hazards, {},         &hazards.known_at_issue(op), op.agent, &op, writes, 0,
                 op.insn,  op.function};
   settle_second_stores();
+  check_host_bytes();
   access.now.touch.who = Who::op(op.id);
-  access.now.touch.line = op.insn == nullptr ? 0 : op.insn->line;
+  access.now.touch.statement = op.insn == nullptr ? 0 : op.insn->statement;
   access.now.cluster = static_cast<uint32_t>(hazards.cluster().index);
   access.now.agent = op.agent;
-  access.now.strong = region.reduces;
-  access.now.sums_floats = region.sums_floats;
+  access.now.touch.strong = region.reduces;
+  access.now.touch.sums_floats = region.sums_floats;
+  access.before = region.before;
   check_written(access, nullptr, 0, region.begin, region.bytes);
   touch_bytes(access, region.begin, region.bytes);
 }
@@ -252,7 +295,7 @@ std::string GlobalHazards::describe(const GlobalTouch& touch, bool wrote) const 
   return fmt::format("{} by {} of cluster {} (line {})", wrote ? "write" : "read",
                      touch.touch.who.is_op() ? std::string("an asynchronous operation")
                                              : fmt::format("warp {}", touch.touch.who.agent()),
-                     touch.cluster, touch.touch.line);
+                     touch.cluster, line_of(touch));
 }
 
 Finding GlobalHazards::found_at(const Access& access) const {
@@ -261,7 +304,7 @@ Finding GlobalHazards::found_at(const Access& access) const {
   const uint32_t per_cta = static_cast<uint32_t>(cluster.ctas[0]->warps.size());
   std::copy_n(cluster.ctas[access.agent / per_cta]->id, 3, finding.cta);
   finding.warp = static_cast<int32_t>(access.agent % per_cta);
-  finding.ptx_line = access.now.touch.line;
+  finding.ptx_line = line_of(access.now);
   finding.statement = access.hazards->statement();
   if (access.insn != nullptr) {
     finding.source = source_of(*launch_.code, *access.function, *access.insn);
@@ -273,24 +316,23 @@ Finding GlobalHazards::found_at(const Access& access) const {
 void GlobalHazards::report(const Access& access, const GlobalTouch& earlier, bool earlier_wrote,
                            Order order) {
   const bool open_sum =
-      earlier.sums_floats && access.now.sums_floats && morally_strong(earlier, access);
+      earlier.touch.sums_floats && access.now.touch.sums_floats && morally_strong(earlier, access);
   const char* rule = open_sum                        ? "order_dependent"
                      : order == Order::kNoProxyFence ? "missing-proxy-fence"
                                                      : "global-race";
-  // Lanes or warps of one CTA that copy to the same place at the same statement: known to work.
+  // Lanes or warps of one CTA that copy the same to one place at the same statement: known to work.
   const uint32_t per_cta = static_cast<uint32_t>(access.hazards->cluster().ctas[0]->warps.size());
   const bool is_copy = access.op != nullptr;
   const bool same_statement = earlier_wrote && access.writes &&
                               earlier.touch.who.is_op() == is_copy &&
-                              earlier.touch.line == access.now.touch.line;
+                              earlier.touch.statement == access.now.touch.statement;
   const bool same_cta =
       earlier.cluster == access.now.cluster && earlier.agent / per_cta == access.agent / per_cta;
   // A plain read beside atomics that add no floats: a loop of compare-and-swap begins with one.
   const GlobalTouch& writer = earlier_wrote ? earlier : access.now;
   const bool atomic_read = earlier_wrote != access.writes && access.op == nullptr &&
-                           writer.atomic && !writer.sums_floats;
-  const bool narrow = earlier.strong && access.now.strong && !open_sum;
-  const bool plain = !earlier.strong && !access.now.strong;
+                           writer.touch.atomic && !writer.touch.sums_floats;
+  const bool plain = !earlier.touch.strong && !access.now.touch.strong;
   if (order == Order::kRace && same_statement && !is_copy && plain) {
     const uint64_t word = access.word;
     if (second_stores_.empty()) second_store_ = found_at(access);
@@ -300,10 +342,10 @@ void GlobalHazards::report(const Access& access, const GlobalTouch& earlier, boo
                                         describe(access.now, true), describe(earlier, true));
     return;
   }
-  const Severity severity = open_sum || (same_statement && same_cta) || atomic_read
-                                ? Severity::kFormal
-                                : Severity::kError;
-  if (launch_.report_again(rule, access.now.touch.line, severity, access.hazards->statement())) {
+  const bool same_copy = same_statement && is_copy && same_cta && copies_the_same(access);
+  const Severity severity =
+      open_sum || same_copy || atomic_read ? Severity::kFormal : Severity::kError;
+  if (launch_.report_again(rule, line_of(access.now), severity, access.hazards->statement())) {
     return;
   }
   Finding finding = found_at(access);
@@ -312,17 +354,31 @@ void GlobalHazards::report(const Access& access, const GlobalTouch& earlier, boo
   const std::string before = describe(earlier, earlier_wrote);
   const std::string after = describe(access.now, access.writes);
   if (open_sum) {
-    finding.message = fmt::format(
-        "floats are added in no fixed order ({}; {}){}: the last bits may differ from run to run",
+    finding.message = open_sum_message(
         before, after,
         order == Order::kNoProxyFence ? ", since no fence.proxy.async links the two" : "");
   } else if (order == Order::kNoProxyFence) {
     finding.message = fmt::format("{} sees the {} only after fence.proxy.async", after, before);
   } else {
-    finding.message = fmt::format("nothing orders the {} after the {}{}", after, before,
-                                  narrow ? ", and a scope does not reach the other thread" : "");
+    finding.message =
+        fmt::format("nothing orders the {} after the {}{}", after, before,
+                    same_copy ? "; both copy the same"
+                              : why_not_morally_strong(earlier.touch, access.now.touch));
   }
   launch_.report(std::move(finding));
+}
+
+// What a copy has written to the word that is looked at was there before.
+bool GlobalHazards::copies_the_same(const Access& access) const {
+  if (access.before == nullptr) return true;
+  const uint8_t bytes = access.now.touch.bytes;
+  uint32_t before = 0;
+  for (uint32_t i = 0; i < 4; ++i) {
+    if ((bytes >> i & 1) == 0) continue;
+    before |= std::to_integer<uint32_t>(access.before[access.word * 4 + i - access.address])
+              << 8 * i;
+  }
+  return before == value_of(access.word, bytes);
 }
 
 // What these bytes of a word of memory hold now.
@@ -349,9 +405,20 @@ void GlobalHazards::settle_second_stores() {
   second_store_ = {};
 }
 
+std::vector<Who> GlobalHazards::map_writers(uint64_t cluster, uint64_t map) {
+  std::vector<Who> writers;
+  for (uint64_t word = map / 4; word < map / 4 + 32; ++word) {
+    const GlobalTouch& writer = cells_[word].writer;
+    const Who who = writer.touch.who;
+    if (who.none() || who.is_op() || writer.cluster != cluster) continue;
+    if (std::find(writers.begin(), writers.end(), who) == writers.end()) writers.push_back(who);
+  }
+  return writers;
+}
+
 void GlobalHazards::report_read_only(const Access& access, const GlobalTouch& writer) {
   constexpr const char* kRule = "read-only-written";
-  if (launch_.report_again(kRule, access.now.touch.line, Severity::kError,
+  if (launch_.report_again(kRule, line_of(access.now), Severity::kError,
                            access.hazards->statement())) {
     return;
   }

@@ -56,6 +56,7 @@ ClusterHazards::ClusterHazards(Launch& launch, Cluster& cluster, GlobalHazards& 
     warps_[w].running = 1u << w / warps_per_cta();
   }
   releases_.resize(cluster.ctas.size());
+  peer_uses_.resize(warps, std::vector<PeerUse>(cluster.ctas.size()));
   shared_.resize(cluster.ctas.size());
   tensor_.resize(cluster.ctas.size());
 }
@@ -276,6 +277,10 @@ ClusterHazards::Order ClusterHazards::order_in_global(const Touch& earlier, bool
 void ClusterHazards::drop_shadows() {
   shared_.clear();
   tensor_.clear();
+  flags_.clear();
+  barriers_.clear();
+  relaxed_arrivals_.clear();
+  fenced_maps_.clear();
 }
 
 // --- Registers ---

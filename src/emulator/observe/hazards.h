@@ -31,9 +31,18 @@ namespace ptxemu {
 class GlobalHazards;
 struct MbarrierRecord;
 
+// What a node of a hash table takes on the host beside its value, about.
+constexpr uint64_t kNodeBytes = 96;
+
 // Whether the engine's accesses are of the asynchronous proxy; cp.async, st.async and red.async are
 // asynchronous, but of the generic one.
 bool in_async_proxy(EngineKind kind);
+
+// What is said of sums of floats in no fixed order, and of two strong accesses that race all the
+// same ("" where one is not strong).
+std::string open_sum_message(const std::string& before, const std::string& after,
+                             std::string_view why = "");
+std::string_view why_not_morally_strong(const Touch& earlier, const Touch& now);
 
 // The hazards of one cluster.
 class ClusterHazards {
@@ -104,7 +113,8 @@ class ClusterHazards {
                         const Knowledge& knows, const AsyncOp* op, bool async_read);
   // What the warp's strong write tells those readers that its own scope, and that of the fence
   // before a relaxed one, reaches; null: nothing.
-  const Knowledge* released_by(uint32_t agent, const MemoryAccess& access, Scope readers) const;
+  std::shared_ptr<const Knowledge> released_by(uint32_t agent, const MemoryAccess& access,
+                                               Scope readers);
   // Who takes in what the word's latest release tells the warp that reads it: the warp itself where
   // the read acquires, else what counts from the next fence on that reaches the writers. Null: it
   // has done so already.
@@ -127,6 +137,8 @@ class ClusterHazards {
   }
   // The statement that is looked at, for Finding::statement.
   uint64_t statement() const { return statement_; }
+  // Of host memory, for the words that were released to.
+  uint64_t flag_bytes() const { return flags_.size() * (sizeof(Flag) + kNodeBytes); }
   void step(uint32_t agent);  // a new epoch
   // The warp's griddepcontrol.wait has passed.
   void earlier_grids_over(uint32_t agent) { of_warp(agent).earlier_grids_over = true; }
@@ -194,6 +206,13 @@ class ClusterHazards {
     uint64_t op;
     std::shared_ptr<const Knowledge> knows;  // by the warp
   };
+  // The latest use of another CTA's shared memory by the threads of a warp.
+  struct PeerUse {
+    uint32_t epoch = 0;
+    const Insn* insn = nullptr;  // null: none
+    const CodeFunction* function = nullptr;
+    bool is_reported = false;
+  };
   // One setmaxnreg of a warp.
   struct RegisterMove {
     Point at;
@@ -226,6 +245,7 @@ class ClusterHazards {
   void sequence_at_fence(uint32_t agent);
   // Barriers (observe/barrier_hazards.cc).
   Mbarrier& mbarrier(const Cta& cta, uint32_t offset);
+  void forget_phase_before(uint64_t key);
   bool knows_init(Mbarrier& barrier, uint32_t agent, const Knowledge& knows);
   void check_observed(const Mbarrier& barrier, Finding finding);
   Finding finding_at(const Exec& exec, const Insn& insn) const;
@@ -239,6 +259,8 @@ class ClusterHazards {
   // Accesses (observe/accesses.cc, observe/memory_order.cc).
   void exchange(const Exec& exec, const MemoryAccess& access);
   void touch(Cell& cell, const Touch& now, Asker& asker, bool writes, const Region& where);
+  bool morally_strong(const Touch& earlier, const Touch& now, const Asker& asker) const;
+  uint32_t rank_of(const Who& who) const;
   void add_reader(Cell& cell, const Touch& now);
   bool is_before(const Touch& reader, const Touch& now) const;
   void touch_region(Touch now, Asker& asker, const Region& region, bool writes);
@@ -247,9 +269,11 @@ class ClusterHazards {
   void use_result(uint64_t op, uint8_t lanes);
   void begin_product(const Exec& exec, const Insn& insn);
   uint32_t line_of(const WaitingProduct& product) const { return ops_[product.op - 1].line; }
+  uint32_t line_of(const Touch& touch) const { return launch_.code->lines[touch.statement]; }
   SharedShadow& shared_shadow(const Cta& cta);
   std::vector<Cell>& tensor_shadow(const Cta& cta);
 
+  void note_map_fence(uint32_t agent, uint64_t map);
   bool fence_of_map(uint32_t agent, uint64_t map,
                     const std::function<bool(const Clock&)>& sees) const;
 
@@ -275,6 +299,7 @@ class ClusterHazards {
   Finding found_by(const AsyncOp& op, const Cta& cta, std::string rule, std::string message) const;
   void check_peer(const AsyncOp& op, const Cta& cta, bool signals);
   void check_peer(const Exec& exec, const Insn& insn, const Cta& cta);
+  void check_peer_uses();
   void check_register_moves(const Exec& exec, const Insn& insn);
   void check_waiting_products(const Exec& exec, const Insn& insn);
   void check_leaks(Cta& cta);
@@ -304,6 +329,7 @@ class ClusterHazards {
   std::vector<std::unordered_map<uint64_t, std::vector<MapFence>>> fenced_maps_;
   std::vector<std::vector<RegisterMove>> register_moves_;
   std::vector<std::vector<uint32_t>> tensor_fences_;  // epochs that end in before_thread_sync
+  std::vector<std::vector<PeerUse>> peer_uses_;       // by warp and rank
   std::vector<Point> releases_;                       // by rank: the last tcgen05.dealloc
   std::vector<UndefinedValues> undefined_;            // by warp
   // By warp: its registers; each wgmma that its warpgroup has yet to begin, and what the warpgroup
@@ -327,8 +353,9 @@ class ClusterHazards {
   std::vector<Knowledge> relaxed_barriers_;
   // A word that was released to: what its readers learn in any CTA, and in the writer's, by rank.
   struct Flag {
-    Knowledge wide;
-    std::map<uint32_t, Knowledge> own;
+    Told<Knowledge> wide;
+    std::vector<std::pair<uint32_t, Told<Knowledge>>> own;
+    Told<Knowledge>& of_rank(uint32_t rank);
     uint64_t releases = 0;
     uint32_t writer = 0;  // the warp whose store was the last that is no read-modify-write
   };

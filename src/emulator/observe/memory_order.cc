@@ -46,11 +46,18 @@ void ClusterHazards::note_own_release(uint32_t agent, Scope readers, uint64_t wo
   awaiting_fence_[agent][scope].heard.note_own(word, release);
 }
 
-const Knowledge* ClusterHazards::released_by(uint32_t agent, const MemoryAccess& access,
-                                             Scope readers) const {
+std::shared_ptr<const Knowledge> ClusterHazards::released_by(uint32_t agent,
+                                                             const MemoryAccess& access,
+                                                             Scope readers) {
   if (!access.writes || !access.strong || access.scope < readers) return nullptr;
-  if (access.releases) return &warps_[agent];
-  return fenced_[agent][static_cast<size_t>(readers)].get();
+  if (access.releases) return snapshot(agent);
+  return fenced_[agent][static_cast<size_t>(readers)];
+}
+
+Told<Knowledge>& ClusterHazards::Flag::of_rank(uint32_t rank) {
+  const auto known = std::find_if(own.begin(), own.end(),
+                                  [rank](const auto& entry) { return entry.first == rank; });
+  return known != own.end() ? known->second : own.emplace_back(rank, Told<Knowledge>()).second;
 }
 
 // A strong access passes on what is known: a release or a fence before it, an acquire or a fence
@@ -73,12 +80,13 @@ void ClusterHazards::exchange(const Exec& exec, const MemoryAccess& access) {
       const auto found = flags_.find(key);
       if (found == flags_.end()) return;
       const Flag& flag = found->second;
-      const auto learn = [&](const Knowledge& told, Scope writers) {
+      const auto learn = [&](const Told<Knowledge>& told, Scope writers) {
         Knowledge* knows = listener(agent, access.acquires, writers, key, flag.releases);
-        if (knows != nullptr) knows->join(told);
+        if (knows != nullptr && !told.none()) knows->join(told.all());
       };
-      const auto own = flag.own.find(rank);
-      if (own != flag.own.end()) learn(own->second, Scope::kCta);
+      for (const auto& [of, told] : flag.own) {
+        if (of == rank) learn(told, Scope::kCta);
+      }
       if (access.scope >= Scope::kCluster) learn(flag.wide, Scope::kCluster);
     });
   } else if (access.writes) {
@@ -88,23 +96,23 @@ void ClusterHazards::exchange(const Exec& exec, const MemoryAccess& access) {
       const auto found = flags_.find(key);
       if (found == flags_.end()) return;
       Flag& flag = found->second;
-      if (flag.writer != agent) flag.wide = {}, flag.own.clear();
+      if (flag.writer != agent) flag.wide.clear(), flag.own.clear();
       flag.writer = agent;
     });
   }
   // Whoever releases to the cluster also does to its own CTA.
-  if (const Knowledge* released = released_by(agent, access, Scope::kCta)) {
+  if (const auto released = released_by(agent, access, Scope::kCta)) {
     each_word([&](uint64_t key) {
       Flag& flag = flags_[key];
-      flag.own[rank].join(*released);
+      flag.of_rank(rank).add(released);
       ++flag.releases;
       for (const Scope readers : {Scope::kCta, Scope::kCluster}) {
         note_own_release(agent, readers, key, flag.releases);
       }
     });
   }
-  if (const Knowledge* released = released_by(agent, access, Scope::kCluster)) {
-    each_word([&](uint64_t key) { flags_[key].wide.join(*released); });
+  if (const auto released = released_by(agent, access, Scope::kCluster)) {
+    each_word([&](uint64_t key) { flags_[key].wide.add(released); });
   }
   if (access.space == MemoryAccess::Space::kGlobal && access.scope >= Scope::kGpu) {
     global_.exchange(*this, exec, access);
@@ -169,11 +177,7 @@ void ClusterHazards::fence(const Exec& exec, const Fence& fence) {
     case FenceKind::kProxyAsyncShared: k.show_shared_to_async(); break;
     case FenceKind::kProxyTensorMap:
       if (fence.releases) k.tensor_maps.join(k.generic);
-      for (const uint64_t map : fence.maps) {
-        auto& fences = fenced_maps_[agent][map];
-        if (!fences.empty() && fences.back().seen.covers(k.tensor_maps)) continue;
-        fences.push_back({k.generic.at(agent), k.tensor_maps});
-      }
+      for (const uint64_t map : fence.maps) note_map_fence(agent, map);
       break;
     // Relaxed arrivals and waits order tensor memory between these two ("Canonical synchronization
     // patterns", 9.7.16.6.4).
@@ -211,6 +215,31 @@ void ClusterHazards::fence(const Exec& exec, const Fence& fence) {
       break;
   }
   step(agent);
+}
+
+// Besides the first, which tells that there was one, a fence matters for the writes that the map
+// holds now and that no earlier one of the warp has seen: none has seen those that come later.
+void ClusterHazards::note_map_fence(uint32_t agent, uint64_t map) {
+  const Knowledge& k = warps_[agent];
+  auto& fences = fenced_maps_[agent][map];
+  const std::vector<Who> writers = global_.map_writers(cluster_.index, map);
+  const auto sees = [&](const Clock& seen) {
+    return [&seen](Who writer) { return seen.at(writer.agent()) >= writer.epoch(); };
+  };
+  if (fences.size() > 1) {
+    fences.erase(std::remove_if(fences.begin() + 1, fences.end(),
+                                [&](const MapFence& fence) {
+                                  return std::none_of(writers.begin(), writers.end(),
+                                                      sees(fence.seen));
+                                }),
+                 fences.end());
+  }
+  const bool is_news = std::any_of(writers.begin(), writers.end(), [&](Who writer) {
+    return sees(k.tensor_maps)(writer) &&
+           std::none_of(fences.begin(), fences.end(),
+                        [&](const MapFence& fence) { return sees(fence.seen)(writer); });
+  });
+  if (fences.empty() || is_news) fences.push_back({k.generic.at(agent), k.tensor_maps});
 }
 
 // A fence along the path from the write to the copy is enough ("Proxy-preserved base causality

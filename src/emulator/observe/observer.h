@@ -4,6 +4,7 @@
 // An agent is a warp (Warp::agent) or an asynchronous operation (AsyncOp::id).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -31,8 +32,9 @@ struct MemoryAccess {
   bool sums_floats = false;  // an atomic whose result depends on the order of others
   bool read_only = false;    // ld.global.nc: the memory is not written while the kernel runs
   uint32_t bytes;            // of one lane
-  const uint64_t* address;   // 32 lanes
-  Cta* const* cta;           // 32 lanes; shared memory only
+  uint32_t element = 0;     // of a strong one: bytes of each value that is accessed at once; 0: any
+  const uint64_t* address;  // 32 lanes
+  Cta* const* cta;          // 32 lanes; shared memory only
 };
 
 // Bytes of shared memory, cells of tensor memory or bytes of global memory.
@@ -45,6 +47,8 @@ struct Region {
   uint32_t lane = 0, lanes = 0, column = 0, columns = 0;
   // What is written is a sum with what was there; a read: only in order to add to it.
   bool reduces = false, sums_floats = false;
+  // kGlobal, of what a copy has written there: what the bytes held before. Null: it is not known.
+  const std::byte* before = nullptr;
 };
 
 enum class FenceKind : uint8_t {

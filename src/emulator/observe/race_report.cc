@@ -16,11 +16,24 @@ std::string ClusterHazards::describe(const Touch& touch, const OpRecord* op, boo
   if (r == nullptr && touch.who.is_op()) r = &ops_[touch.who.op_id() - 1];
   if (r != nullptr) {
     return fmt::format("{} by {} (line {}, issued by warp {} of CTA rank {})", verb,
-                       name_of(r->kind), touch.line, r->warp, r->cta_rank);
+                       name_of(r->kind), line_of(touch), r->warp, r->cta_rank);
   }
   const uint32_t per_cta = static_cast<uint32_t>(cluster_.ctas[0]->warps.size());
   return fmt::format("{} by warp {} of CTA rank {} (line {})", verb, touch.who.agent() % per_cta,
-                     touch.who.agent() / per_cta, touch.line);
+                     touch.who.agent() / per_cta, line_of(touch));
+}
+
+std::string open_sum_message(const std::string& before, const std::string& after,
+                             std::string_view why) {
+  return fmt::format(
+      "floats are added in no fixed order ({}; {}){}: the last bits may differ from run to run",
+      before, after, why);
+}
+
+std::string_view why_not_morally_strong(const Touch& earlier, const Touch& now) {
+  if (!earlier.strong || !now.strong) return "";
+  return earlier.other_size(now) ? ", and strong accesses of other sizes need an order"
+                                 : ", and a scope does not reach the other thread";
 }
 
 // A warp reads in its CTA what another warp of the CTA has written there, and all that stands
@@ -28,8 +41,7 @@ std::string ClusterHazards::describe(const Touch& touch, const OpRecord* op, boo
 bool ClusterHazards::before_relaxed_barrier(const Touch& written, const Asker& asker,
                                             const Region& where) {
   const uint32_t rank = asker.agent / warps_per_cta();
-  const uint32_t writer = written.who.is_op() ? ops_[written.who.op_id() - 1].cta_rank
-                                              : written.who.agent() / warps_per_cta();
+  const uint32_t writer = rank_of(written.who);
   if (asker.op != nullptr || where.cta->rank != rank || writer != rank) return false;
   const Asker then{&relaxed_barriers_[asker.agent], asker.agent, nullptr};
   return order(written, then, false) == Order::kOrdered;
@@ -52,10 +64,12 @@ Severity ClusterHazards::severity_of(const Touch& earlier, bool earlier_wrote, c
                                asker.op->kind == EngineKind::kTensorLoad &&
                                asker.knows->generic.at(before->agent) >= before->epoch;
   const bool both_write = earlier_wrote && writes && before == nullptr;
-  const bool same_init = both_write && asker.op == nullptr && earlier.line == now.line;
+  const bool same_init =
+      both_write && asker.op == nullptr && !now.strong && earlier.statement == now.statement;
+  const Touch& writer = earlier_wrote ? earlier : now;
   // A plain read beside atomics that add no floats: a loop of compare-and-swap begins with one.
   const bool atomic_read = earlier_wrote != writes && before == nullptr && asker.op == nullptr &&
-                           (earlier_wrote ? earlier.atomic : now.atomic);
+                           writer.atomic && !writer.sums_floats;
   const bool known = store_then_load || same_init || atomic_read;
   return known ? Severity::kFormal : Severity::kError;
 }
@@ -65,7 +79,7 @@ Finding ClusterHazards::found_at(const Touch& now, const Asker& asker, const Reg
   std::copy_n(where.cta->id, 3, finding.cta);
   const uint32_t per_cta = static_cast<uint32_t>(cluster_.ctas[0]->warps.size());
   finding.warp = static_cast<int32_t>(asker.agent % per_cta);
-  finding.ptx_line = now.line;
+  finding.ptx_line = line_of(now);
   finding.statement = statement_;
   if (at_ != nullptr) {
     const bool own = asker.op != nullptr && asker.op->function != nullptr;
@@ -105,18 +119,21 @@ bool ClusterHazards::undecided_again(std::string_view rule, const Touch& product
 void ClusterHazards::report(const Touch& earlier, bool earlier_wrote, const Touch& now, bool writes,
                             const Asker& asker, Order order, const Region& where) {
   if (order == Order::kRace && asker.stores && earlier_wrote && !earlier.who.is_op() &&
-      earlier.line == now.line) {
+      earlier.statement == now.statement) {
     return note_second_store(earlier, now, asker, where);
   }
   const bool tensor = where.space == Region::Space::kTensor;
-  const char* rule = order == Order::kMayOvertake     ? "product-order"
+  const bool open_sum = order == Order::kRace && earlier.sums_floats && now.sums_floats &&
+                        morally_strong(earlier, now, asker);
+  const char* rule = open_sum                         ? "order_dependent"
+                     : order == Order::kMayOvertake   ? "product-order"
                      : order == Order::kLoadNotWaited ? "load-not-waited"
                      : order == Order::kNoTensorFence ? "missing-tensor-fence"
                      : order == Order::kNoProxyFence  ? "missing-proxy-fence"
                      : tensor                         ? "tensor-race"
                                                       : "shared-race";
-  const bool formal = order == Order::kRace && !tensor && earlier_wrote && !writes &&
-                      before_relaxed_barrier(earlier, asker, where);
+  const bool formal = open_sum || (order == Order::kRace && !tensor && earlier_wrote && !writes &&
+                                   before_relaxed_barrier(earlier, asker, where));
   const Severity severity =
       formal ? Severity::kFormal : severity_of(earlier, earlier_wrote, now, writes, asker, order);
   const bool now_product = is_product_read(now, writes, tensor);
@@ -124,7 +141,7 @@ void ClusterHazards::report(const Touch& earlier, bool earlier_wrote, const Touc
                        (now_product || is_product_read(earlier, earlier_wrote, tensor));
   const Touch& product = now_product ? now : earlier;
   if (depends ? undecided_again(rule, product)
-              : launch_.report_again(rule, now.line, severity, statement_)) {
+              : launch_.report_again(rule, line_of(now), severity, statement_)) {
     return;
   }
   Finding finding = found_at(now, asker, where);
@@ -148,8 +165,11 @@ void ClusterHazards::report(const Touch& earlier, bool earlier_wrote, const Touc
         "the {} comes after the {} only with tcgen05.fence::before_thread_sync and "
         "::after_thread_sync around what orders the two warps",
         after, before);
+  } else if (open_sum) {
+    finding.message = open_sum_message(before, after);
   } else {
-    finding.message = fmt::format("nothing orders the {} after the {}", after, before);
+    finding.message = fmt::format("nothing orders the {} after the {}{}", after, before,
+                                  why_not_morally_strong(earlier, now));
   }
   if (depends) {
     undecided_.push_back({std::move(finding), product.who.op_id(), product.feeds});
@@ -178,7 +198,7 @@ void ClusterHazards::settle_second_stores() {
   const SecondStore& store = same ? stores.front() : *other;
   constexpr const char* kRule = "shared-race";
   const Severity severity = same ? Severity::kFormal : Severity::kError;
-  if (launch_.report_again(kRule, store.now.line, severity, statement_)) return;
+  if (launch_.report_again(kRule, line_of(store.now), severity, statement_)) return;
   Finding finding = found_at(store.now, {&warps_[store.agent], store.agent, nullptr}, store.where);
   finding.rule = kRule;
   finding.severity = severity;
@@ -218,7 +238,7 @@ void ClusterHazards::report_unwritten(const Touch& now, const Asker& asker, cons
   const bool loads_lanes = asker.op != nullptr && asker.op->kind == EngineKind::kTensorLoad;
   const bool multiplies = is_product_read(now, false, where.space == Region::Space::kTensor);
   const Severity severity = loads_lanes || multiplies ? Severity::kFormal : Severity::kError;
-  if (launch_.report_again("uninitialised-read", now.line, severity, statement_)) return;
+  if (launch_.report_again("uninitialised-read", line_of(now), severity, statement_)) return;
   Finding finding = unwritten_at(now, asker, where);
   finding.severity = severity;
   launch_.report(std::move(finding));
@@ -228,7 +248,7 @@ void ClusterHazards::report_unwritten(const Touch& now, const Asker& asker, cons
 void ClusterHazards::report_over_mbarrier(const Touch& now, bool writes, const Asker& asker,
                                           const Region& where) {
   constexpr const char* kRule = "mbarrier-access";
-  if (launch_.report_again(kRule, now.line, Severity::kError, statement_)) return;
+  if (launch_.report_again(kRule, line_of(now), Severity::kError, statement_)) return;
   Finding finding = found_at(now, asker, where);
   finding.rule = kRule;
   finding.message =

@@ -9,6 +9,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "emulator/observe/observer.h"
+
 namespace ptxemu {
 
 // An access: by a warp in one of its epochs, or by an asynchronous operation.
@@ -35,12 +37,25 @@ constexpr uint8_t kAllBytes = 15;  // of a word
 
 struct Touch {
   Who who;
-  uint32_t line = 0;          // of the PTX text
+  uint32_t statement = 0;     // Insn::statement; 0: none
   uint8_t bytes = kAllBytes;  // which bytes of the word
   // Of shared memory that a tcgen05.mma reads: the sixteenths of D's lanes that it feeds.
   uint8_t feeds = 0xff;
-  bool strong = false;  // relaxed or stronger: two of them are no race
-  bool atomic = false;  // an atomic that adds no floats
+  uint8_t element = 0;            // MemoryAccess::element
+  bool strong : 1 = false;        // relaxed or stronger
+  bool atomic : 1 = false;        // an atomic
+  bool sums_floats : 1 = false;   // one whose result depends on the order of others
+  bool over_plain : 1 = false;    // in global memory: a strong write over one that is plain
+  Scope scope : 2 = Scope::kGpu;  // of a strong one
+
+  // What "morally strong" asks for beside the scopes' reach: that both are strong and overlap
+  // completely, which two aligned ones of one size do ("Morally strong operations", PTX ISA 8.7.1).
+  bool strong_alike(const Touch& other) const {
+    return strong && other.strong && !other_size(other);
+  }
+  bool other_size(const Touch& other) const {
+    return element != other.element && element != 0 && other.element != 0;
+  }
 };
 
 struct Cell {
@@ -146,6 +161,7 @@ class PagedWords {
     }
   }
   size_t size() const { return pages_.size() * kPageWords; }
+  uint64_t bytes() const { return pages_.size() * sizeof(Page); }
   // Null: the word's page has not been made.
   const Word* find(uint64_t word) const {
     const auto page = pages_.find(word / kPageWords);

@@ -506,6 +506,27 @@ LaunchReport run_staged(const char* fence) {
   return p.launch(p.buffer("out", std::vector<uint32_t>(64)), 0, 1);
 }
 
+// What the checker remembers of global memory is limited as that is.
+TEST(GlobalMemory, WhatIsRememberedOfItIsLimited) {
+  const auto run = [](const char* access, uint64_t bytes) {
+    MachineOptions options = checked();
+    options.max_memory = 1 << 20;
+    PtxProgram p(
+        "shl.b32 %r1, %r0, 2;\ncvt.u64.u32 %d2, %r1;\nadd.u64 %d2, %d0, %d2;\n"
+        "mov.u64 %d3, 0;\nagain: " +
+            std::string(access) +
+            "add.u64 %d2, %d2, 4096;\nadd.u64 %d3, %d3, 4096;\n"
+            "setp.lt.u64 %p0, %d3, " +
+            std::to_string(bytes) + ";\n@%p0 bra again;\n",
+        options);
+    return p.launch(p.buffer("out", bytes), 0, 1024);
+  };
+  EXPECT_EQ(run("st.global.u32 [%d2], %r0;\n", 1 << 19).status, "ok");
+  const char* release = "red.release.gpu.global.add.u32 [%d2], 1;\n";
+  EXPECT_EQ(run(release, 1 << 16).status, "ok");
+  EXPECT_THROW(run(release, 1 << 19), MemoryError);
+}
+
 TEST(GlobalMemory, AsynchronousReadsOfOrdinaryStoresNeedAProxyFence) {
   for (const char* fence : {"", "fence.proxy.async.shared::cta;\n"}) {
     const auto report = run_staged(fence);

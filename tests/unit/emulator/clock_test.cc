@@ -80,5 +80,37 @@ TEST(Heard, AWordIsNewsOncePerRelease) {
   EXPECT_TRUE(heard.knows(64, 4));
 }
 
+TEST(Told, IsSharedUntilTwoTellOfDifferentThings) {
+  const auto some = std::make_shared<const ForeignClocks>(clocks_of(1, 3, 2));
+  const auto more = std::make_shared<const ForeignClocks>(clocks_of(1, 4, 2));
+  const auto other = std::make_shared<const ForeignClocks>(clocks_of(7, 7, 1));
+  Told<ForeignClocks> told;
+  EXPECT_TRUE(told.none());
+  told.add(some);
+  EXPECT_EQ(&told.all(), some.get());
+  told.add(more);
+  EXPECT_EQ(&told.all(), more.get());
+  told.add(other);
+  EXPECT_FALSE(told.is_shared());
+  told.add(some);
+  EXPECT_TRUE(covers(told.all(), *more) && covers(told.all(), *other));
+  EXPECT_FALSE(covers(*more, *other)) << "what others share has changed";
+  told.clear();
+  EXPECT_TRUE(told.none());
+}
+
+TEST(Told, OfWhatAWarpKnowsLosesNothing) {
+  const auto one = std::make_shared<Knowledge>(), two = std::make_shared<Knowledge>();
+  one->generic.set(0, 3);
+  two->generic.set(0, 3);
+  two->async_shared.set(0, 1);
+  Told<Knowledge> told;
+  told.add(two);
+  told.add(one);  // tells less
+  EXPECT_FALSE(told.is_shared());
+  EXPECT_EQ(told.all().async_shared.at(0), 1u);
+  EXPECT_TRUE(covers(told.all(), *one) && covers(told.all(), *two));
+}
+
 }  // namespace
 }  // namespace ptxemu

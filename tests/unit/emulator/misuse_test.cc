@@ -53,6 +53,28 @@ TEST(SharedAtomics, RaceWithPlainAccesses) {
   EXPECT_EQ(severity(read, "shared-race"), "formal") << text_of(read);
 }
 
+// The sums of two warps come in any order.
+TEST(SharedAtomics, ThatAddFloatsInNoFixedOrderAreReported) {
+  const auto with = [](const char* first, const char* second) {
+    return run(
+        "setp.eq.u32 %p0, %r0, 0;\nsetp.lt.u32 %p1, %r0, 32;\nmov.u32 %r1, word;\n"
+        "@%p0 st.shared.f32 [%r1], 0f00000000;\nbar.sync 0;\n" +
+            std::string(first) + second,
+        kHead, 64);
+  };
+  const char* mine = "@%p1 red.shared.add.f32 [%r1], 0f3f800000;\n";
+  const char* others = "@!%p1 red.shared.add.f32 [%r1], 0f3f800000;\n";
+  const auto open = with(mine, others);
+  EXPECT_EQ(severity(open, "order_dependent"), "formal") << text_of(open);
+  EXPECT_TRUE(open.passed()) << text_of(open);
+  const auto turns = with(mine, (std::string("bar.sync 0;\n") + others).c_str());
+  EXPECT_TRUE(turns.findings.empty()) << text_of(turns);
+  const auto one_warp = with(mine, mine);
+  EXPECT_TRUE(one_warp.findings.empty()) << text_of(one_warp);
+  const auto integers = with("red.shared.add.u32 [%r1], 1;\n", "");
+  EXPECT_TRUE(integers.findings.empty()) << text_of(integers);
+}
+
 // All warps add to a word that warp 0 has stored to, and which it is the first to add to.
 TEST(SharedAtomics, RaceWithTheStoreBeforeTheirOwn) {
   const auto with = [](const std::string& before, const char* policy) {
@@ -237,6 +259,33 @@ TEST(Peers, ThatHaveExitedAreNotUsed) {
   EXPECT_EQ(good.status, "ok") << text_of(good);
 }
 
+// However late the peer ends in this run.
+TEST(Peers, MustNotEndBeforeTheyAreKnownToHaveBeenUsed) {
+  const std::string other =
+      "mapa.shared::cluster.u32 %r4, %r1, %r5;\nelect.sync _|%p1, -1;\n"
+      "and.pred %p1, %p0, %p1;\n";
+  const char* relaxed = "barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;\n";
+  for (const char* use :
+       {"@%p1 st.shared::cluster.u32 [%r4], 5;\n", "@%p1 ld.shared::cluster.u32 %r6, [%r4];\n",
+        "@%p1 atom.shared::cluster.add.u32 %r6, [%r4], 1;\n"}) {
+    const auto with = [&](const char* policy, const char* end) {
+      return run(
+          "mov.u32 %r1, word;\nmov.u32 %r3, %cluster_ctarank;\nxor.b32 %r5, %r3, 1;\n"
+          "setp.eq.u32 %p0, %r3, 1;\nst.shared.u32 [%r1], 0;\n" +
+              std::string(kMeet) + other + use + end,
+          kHead, 32, 2, policy);
+    };
+    for (const char* policy : {"eager", "late", "random"}) {
+      const auto report = with(policy, "");
+      EXPECT_EQ(severity(report, "exited-cta"), "error") << use << text_of(report);
+      for (const char* end : {kMeet, relaxed}) {
+        const auto good = with(policy, end);
+        EXPECT_EQ(severity(good, "exited-cta"), "") << use << text_of(good);
+      }
+    }
+  }
+}
+
 // CTA rank 0 commits to the barriers of `mask`, whose CTAs have ended.
 LaunchReport commit_late(const char* mask, uint32_t cluster) {
   return run(
@@ -379,6 +428,43 @@ TEST(SecondStores, OfLanesThatCopyTheSameTileAreFormal) {
   const auto statements =
       with("@%p0 cp.async.bulk.global.shared::cta.bulk_group [%d0], [%r1], 16;\n");
   EXPECT_EQ(severity(statements, "global-race"), "error") << text_of(statements);
+}
+
+// Each of two warps copies 16 bytes of its own, of which the first word is 0 or the warp's number.
+TEST(SecondStores, OfCopiesThatDifferAreErrors) {
+  const auto with = [](const char* value, const char* policy) {
+    return run("shr.u32 %r3, %r0, 5;\nmov.u32 %r4, 0;\n" + std::string(value) +
+                   "mov.u32 %r1, box;\nshl.b32 %r2, %r3, 4;\nadd.u32 %r1, %r1, %r2;\n"
+                   "and.b32 %r2, %r0, 31;\nsetp.eq.u32 %p0, %r2, 0;\nmov.b32 %r2, 7;\n"
+                   "@%p0 st.shared.v4.b32 [%r1], {%r4, %r2, %r2, %r2};\n"
+                   "fence.proxy.async.shared::cta;\nbar.sync 0;\n"
+                   "@%p0 cp.async.bulk.global.shared::cta.bulk_group [%d0], [%r1], 16;\n"
+                   "cp.async.bulk.commit_group;\ncp.async.bulk.wait_group 0;\n",
+               kHead, 64, 1, policy);
+  };
+  for (const char* policy : {"eager", "late", "random", "split"}) {
+    const auto same = with("", policy);
+    EXPECT_EQ(severity(same, "global-race"), "formal") << policy << text_of(same);
+    const auto other = with("mov.u32 %r4, %r3;\n", policy);
+    EXPECT_EQ(severity(other, "global-race"), "error") << policy << text_of(other);
+  }
+}
+
+// Two statements are two, however they stand in the text.
+TEST(SecondStores, AreOfOneStatementNotOfOneLine) {
+  const std::string head = "setp.lt.u32 %p0, %r0, 32;\nmov.u32 %r1, word;\n";
+  for (const char* gap : {" ", "\n"}) {
+    for (const auto& [first, second, rule] :
+         {std::tuple{"@%p0 st.shared.u32 [%r1], 7;", "@!%p0 atom.shared.add.u32 %r2, [%r1], 1;",
+                     "shared-race"},
+          {"@%p0 st.shared.u32 [%r1], 7;", "@!%p0 st.shared.u32 [%r1], 7;", "shared-race"},
+          {"@%p0 st.global.u32 [%d0], 7;", "@!%p0 atom.global.add.u32 %r2, [%d0], 1;",
+           "global-race"},
+          {"@%p0 st.global.u32 [%d0], 7;", "@!%p0 st.global.u32 [%d0], 7;", "global-race"}}) {
+      const auto report = run(head + first + gap + second + "\n", kHead, 64);
+      EXPECT_EQ(severity(report, rule), "error") << first << gap << second << text_of(report);
+    }
+  }
 }
 
 TEST(Counts, AreOfStatements) {

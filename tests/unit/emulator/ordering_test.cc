@@ -298,6 +298,58 @@ TEST(Scopes, OfAnAtomicMustReachBothThreads) {
   }
 }
 
+// Also in shared memory, which other CTAs of the cluster reach.
+TEST(Scopes, OfASharedAtomicMustReachBothThreads) {
+  const auto run = [](const char* scope, const char* rank) {
+    PtxProgram p(
+        "mov.u32 %r1, word;\nsetp.eq.u32 %p0, %r0, 0;\n@%p0 st.shared.u32 [%r1], 0;\n"
+        "mov.u32 %r4, %cluster_ctarank;\n"
+        "mapa.shared::cluster.u32 %r2, %r1, " +
+            std::string(rank) +
+            ";\nbarrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;\n"
+            "atom.relaxed" +
+            scope +
+            ".shared::cluster.add.u32 %r3, [%r2], 1;\n"
+            "barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;\n",
+        checked(), ".shared .u32 word;\n");
+    return p.launch(p.buffer("out", 64), 0, 64, 2, 2);
+  };
+  for (const char* scope : {".cluster", ".gpu", ".sys", ""}) {
+    const auto report = run(scope, "0");
+    EXPECT_TRUE(report.findings.empty()) << scope << text_of(report);
+  }
+  const auto own = run(".cta", "%r4");
+  EXPECT_TRUE(own.findings.empty()) << text_of(own);
+  const auto narrow = run(".cta", "0");
+  EXPECT_EQ(severity(narrow, "shared-race"), "error") << text_of(narrow);
+}
+
+// "If both are memory operations, then they overlap completely" (8.7.1).
+TEST(StrongAccesses, OfTwoSizesRace) {
+  const auto run = [](const std::string& first, const std::string& second) {
+    PtxProgram p("mov.u32 %r1, %ctaid.x;\nsetp.eq.u32 %p0, %r1, 0;\nmov.b64 %d2, -1;\n@%p0 " +
+                     first + ";\n@!%p0 " + second + ";\n",
+                 checked());
+    return p.launch(p.buffer("out", std::vector<uint32_t>(64)), 0, 1, 2);
+  };
+  const std::string wide = "st.relaxed.gpu.global.b64 [%d0], %d2";
+  for (const char* other :
+       {"st.relaxed.gpu.global.b32 [%d0+4], %r1", "st.relaxed.gpu.global.b32 [%d0], %r1",
+        "st.volatile.global.b8 [%d0+3], %r1", "red.relaxed.gpu.global.add.u32 [%d0], 1",
+        "st.relaxed.gpu.global.v2.b32 [%d0], {%r1, %r1}"}) {
+    for (const auto& report : {run(wide, other), run(other, wide)}) {
+      EXPECT_EQ(severity(report, "global-race"), "error") << other << text_of(report);
+    }
+  }
+  for (const char* other :
+       {"st.relaxed.gpu.global.b64 [%d0], %d2", "st.relaxed.gpu.global.b32 [%d0+8], %r1",
+        "red.relaxed.gpu.global.add.u64 [%d0], 1",
+        "st.relaxed.gpu.global.v2.b64 [%d0], {%d2, %d2}"}) {
+    const auto report = run(wide, other);
+    EXPECT_TRUE(report.findings.empty()) << other << text_of(report);
+  }
+}
+
 TEST(Scopes, OfAFenceMustReachBothThreads) {
   const auto run = [](const char* release, const char* acquire, uint32_t cluster = 1) {
     return run_flag(".relaxed.gpu", ".relaxed.gpu", release, acquire, cluster);

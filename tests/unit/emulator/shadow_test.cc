@@ -17,7 +17,7 @@ constexpr size_t kWords = 22;  // and a block that is not whole
 
 bool same(const Cell& a, const Cell& b) {
   const auto same_touch = [](const Touch& x, const Touch& y) {
-    return x.who == y.who && x.line == y.line && x.bytes == y.bytes;
+    return x.who == y.who && x.statement == y.statement && x.bytes == y.bytes;
   };
   return same_touch(a.writer, b.writer) && a.reader_count == b.reader_count &&
          (a.reader_count == 0 || same_touch(a.readers[0], b.readers[0])) &&
@@ -37,7 +37,7 @@ TEST(SharedShadow, IsWhatACellForEveryWordWouldBe) {
     const size_t last = std::min(kWords, first + 1 + random() % 9);
     Touch now;
     now.who = Who::warp(random() % 4, step);
-    now.line = step;
+    now.statement = step;
     const uint32_t kind = random() % 8;
     if (kind == 0) now.bytes = 3;
     const bool writes = kind < 4;
