@@ -31,6 +31,7 @@ constexpr StatusWords kWords[] = {
     {kAssert, "cudaErrorAssert", "device-side assert triggered"},
     {kCooperativeTooLarge, "cudaErrorCooperativeLaunchTooLarge",
      "too many blocks in cooperative launch"},
+    {kInvalidClusterSize, "cudaErrorInvalidClusterSize", "invalid cluster size"},
     {kGraphUpdateFailure, "cudaErrorGraphExecUpdateFailure",
      "the graph update was not performed because it included changes which violated constraints"},
     {kLaunchFailure, "cudaErrorLaunchFailure", "the emulated kernel trapped or hung"},

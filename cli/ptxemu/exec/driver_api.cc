@@ -252,32 +252,7 @@ SAME_AS(cudaLibraryLoadData, cuLibraryLoadData);
 SAME_AS(cudaLibraryUnload, cuLibraryUnload);
 SAME_AS(cudaLibraryGetKernel, cuLibraryGetKernel);
 SAME_AS(cudaLibraryGetGlobal, cuLibraryGetGlobal);
-CUDRV int cuFuncSetAttribute(void*, int, int) { return kSuccess; }
-CUDRV int cuKernelSetAttribute(int, int, void*, int) { return kSuccess; }
 CUDRV int cuFuncSetCacheConfig(void*, int) { return kSuccess; }
-CUDRV int cuFuncGetAttribute(int* value, int attribute, void* function) {
-  constexpr int kMaxThreads = 0, kShared = 1, kLocal = 3, kRegisters = 4, kPtx = 5, kBinary = 6,
-                kMaxDynamicShared = 8;
-  KernelEntry* kernel = ptxemu::exec::find_kernel(function);
-  if (kernel == nullptr) return kInvalidHandle;
-  ptxemu::KernelFacts facts;
-  if (const int status = Gpu::get().facts_of(*kernel, &facts); status != kSuccess) return status;
-  const DeviceFacts& device = Gpu::get().facts();
-  *value = 0;
-  if (attribute == kMaxThreads) *value = static_cast<int>(facts.max_threads);
-  if (attribute == kShared) *value = static_cast<int>(facts.static_shared_bytes);
-  if (attribute == kLocal) *value = static_cast<int>(facts.local_bytes);
-  if (attribute == kRegisters) *value = static_cast<int>(facts.registers);
-  if (attribute == kPtx) *value = static_cast<int>(kernel->module->architecture);
-  if (attribute == kBinary) *value = static_cast<int>(device.architecture);
-  if (attribute == kMaxDynamicShared) {
-    *value = device_attribute(device, 97) - static_cast<int>(facts.static_shared_bytes);
-  }
-  return kSuccess;
-}
-CUDRV int cuKernelGetAttribute(int* value, int attribute, void* kernel, int) {
-  return cuFuncGetAttribute(value, attribute, kernel);
-}
 CUDRV int cuFuncGetName(const char** name, void* function) {
   KernelEntry* kernel = ptxemu::exec::find_kernel(function);
   if (kernel == nullptr) return kInvalidHandle;

@@ -182,8 +182,10 @@ int Gpu::bind(KernelEntry& kernel, void** arguments, ArgumentBytes* bytes) {
 }
 
 int Gpu::launch(KernelEntry& kernel, const LaunchShape& shape, void** arguments, void* stream) {
+  if (const int status = sticky(); status != kSuccess) return status;
   ArgumentBytes bytes;
   if (const int status = bind(kernel, arguments, &bytes); status != kSuccess) return status;
+  if (const int status = check_launch(kernel, shape); status != kSuccess) return status;
   KernelWork work{&kernel, shape, std::move(bytes)};
   if (Graph* graph = captured_by(stream)) {
     graph->append(std::move(work), stream);
@@ -198,6 +200,7 @@ int Gpu::launch(KernelEntry& kernel, const LaunchShape& shape, void** arguments,
 int Gpu::run(const KernelWork& work, bool beside_last) {
   const std::lock_guard lock(mutex_);
   last_kernel_stream_.reset();
+  if (const int status = check_launch(*work.kernel, work.shape); status != kSuccess) return status;
   return run_now(work, beside_last);
 }
 
@@ -246,7 +249,7 @@ int Gpu::run_now(const KernelWork& work, bool beside_last) {
   request.grid = shape.grid;
   request.block = shape.block;
   request.cluster = shape.cluster;
-  request.shared_bytes = static_cast<uint32_t>(shape.shared_bytes);
+  request.shared_bytes = static_cast<uint32_t>(shape.shared_bytes);  // check_launch: few
   request.programmatic = beside_last;
   try {
     fa4::cli::settle_cluster(*machine_, kernel.module->handle, request);
@@ -280,6 +283,7 @@ void Gpu::log(const LaunchRequest& request, const LaunchReport& report) const {
 
 int Gpu::symbol(LoadedModule& module, const std::string& name, void** address, size_t* bytes) {
   const std::lock_guard lock(mutex_);
+  if (sticky_ != kSuccess) return sticky_;
   std::pair<uint64_t, uint64_t> found{0, 0};
   if (module.problem.empty()) {
     if (const int status = ready(module); status != kSuccess) return status;

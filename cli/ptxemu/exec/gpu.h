@@ -34,6 +34,7 @@ enum Status : int {
   kAssert = 710,
   kLaunchFailure = 719,
   kCooperativeTooLarge = 720,
+  kInvalidClusterSize = 912,
   kNotSupported = 801,
   kGraphUpdateFailure = 910,
 };
@@ -56,10 +57,17 @@ struct LoadedModule {
   ModuleHandle handle;
 };
 
+// What the program has set of a kernel's attributes.
+struct KernelSettings {
+  int max_dynamic_shared = -1;  // -1: what a block has without asking
+  int carveout = -1, non_portable_cluster = 0, cluster_scheduling = 0;
+};
+
 struct KernelEntry {
   std::shared_ptr<LoadedModule> module;
   std::string name;
   std::vector<uint32_t> sizes;  // of its parameters, once known
+  KernelSettings settings;
 };
 
 struct LaunchShape {
@@ -145,6 +153,8 @@ class Gpu {
   bool may_touch(const void* pointer, size_t bytes, Side side);
   std::string replacement(const std::string& kernel) const;
   int run_now(const KernelWork& work, bool beside_last);
+  // kSuccess where the kernel's attributes allow such a launch; the kernel is ready.
+  int check_launch(const KernelEntry& kernel, const LaunchShape& shape);
   // Says why a kernel does not run, which is an error of the emulator's report too.
   void refuse(const std::string& line) const;
   void log(const LaunchRequest& request, const LaunchReport& report) const;

@@ -53,8 +53,9 @@ Allocation range_before(const std::map<uintptr_t, Allocation>& ranges, const voi
 int Gpu::allocate(void** pointer, size_t bytes, MemoryKind kind) {
   if (pointer == nullptr) return kInvalidValue;
   *pointer = nullptr;
-  if (bytes == 0) return kSuccess;
   const std::lock_guard lock(mutex_);
+  if (sticky_ != kSuccess) return sticky_;
+  if (bytes == 0) return kSuccess;
   try {
     const uint64_t address = machine_->allocate(bytes);
     *pointer = reinterpret_cast<void*>(address);
@@ -79,8 +80,9 @@ int Gpu::allocate_pitched(void** pointer, size_t* pitch, size_t width, size_t ro
 }
 
 int Gpu::free(void* pointer) {
-  if (pointer == nullptr) return kSuccess;
   const std::lock_guard lock(mutex_);
+  if (sticky_ != kSuccess) return sticky_;
+  if (pointer == nullptr) return kSuccess;
   const auto found = allocations_.find(reinterpret_cast<uintptr_t>(pointer));
   if (found == allocations_.end()) return kInvalidValue;
   machine_->free(found->first);
@@ -103,6 +105,7 @@ size_t Gpu::allocated_bytes() {
 int Gpu::register_host(void* pointer, size_t bytes) {
   if (pointer == nullptr || bytes == 0) return kInvalidValue;
   const std::lock_guard lock(mutex_);
+  if (sticky_ != kSuccess) return sticky_;
   registered_[reinterpret_cast<uintptr_t>(pointer)] = {pointer, bytes, MemoryKind::kHost};
   return kSuccess;
 }

@@ -178,31 +178,6 @@ CUDART int cudaLaunchKernelExC(const RuntimeLaunch* config, const void* function
 CUDART int cudaGetKernel(const void** kernel, const void* function) {
   return __cudaGetKernel(kernel, function);
 }
-CUDART int cudaFuncSetAttribute(const void* function, int, int) {
-  KernelEntry* kernel = find_kernel(function);
-  return kept(kernel == nullptr ? int{kInvalidDeviceFunction} : Gpu::get().ready(*kernel));
-}
-CUDART int cudaFuncGetAttributes(FunctionAttributes* attributes, const void* function) {
-  KernelEntry* kernel = find_kernel(function);
-  if (kernel == nullptr) return kept(kInvalidDeviceFunction);
-  ptxemu::KernelFacts facts;
-  if (const int status = Gpu::get().facts_of(*kernel, &facts); status != kSuccess) {
-    return kept(status);
-  }
-  const DeviceFacts& device = Gpu::get().facts();
-  std::memset(attributes, 0, sizeof *attributes);
-  attributes->shared_bytes = facts.static_shared_bytes;
-  attributes->local_bytes = facts.local_bytes;
-  attributes->max_threads = static_cast<int>(facts.max_threads);
-  attributes->registers = static_cast<int>(facts.registers);
-  attributes->ptx_version = static_cast<int>(kernel->module->architecture);
-  attributes->binary_version = static_cast<int>(device.architecture);
-  attributes->max_dynamic_shared =
-      device_attribute(device, 97) - static_cast<int>(facts.static_shared_bytes);
-  attributes->cluster_must_be_set = facts.cluster[0] != 0 ? 1 : 0;
-  for (size_t i = 0; i < 3; ++i) attributes->cluster[i] = static_cast<int>(facts.cluster[i]);
-  return kSuccess;
-}
 CUDART int cudaFuncSetCacheConfig(const void*, int) { return kSuccess; }
 CUDART int cudaFuncGetName(const char** name, const void* function) {
   KernelEntry* kernel = find_kernel(function);
@@ -226,14 +201,6 @@ CUDART int cudaLaunchCooperativeKernel(const void* function, Dim3 grid, Dim3 blo
   const int status = check_cooperative(*kernel, grid, block, shared_bytes);
   if (status != kSuccess) return kept(status);
   return launch(function, grid, block, {0, 0, 0}, shared_bytes, arguments, stream);
-}
-
-CUDART int cudaOccupancyAvailableDynamicSMemPerBlock(size_t* bytes, const void* function, int,
-                                                     int) {
-  FunctionAttributes attributes;
-  const int status = cudaFuncGetAttributes(&attributes, function);
-  *bytes = status == kSuccess ? static_cast<size_t>(attributes.max_dynamic_shared) : 0;
-  return status;
 }
 
 // --- variables

@@ -15,7 +15,9 @@ using Clock = std::chrono::steady_clock;
 using HostFunction = void (*)(void*);
 using StreamCallback = void (*)(void*, int, void*);
 
+// Behind a trap nothing begins, but what there is can be thrown away.
 int new_stream(void** stream, unsigned flags, int priority) {
+  if (const int status = Gpu::get().sticky(); status != kSuccess) return kept(status);
   static std::atomic<uint64_t> next{3};
   auto* made = new Stream;
   made->flags = flags;
@@ -58,7 +60,7 @@ CUDART int cudaStreamDestroy(void* stream) {
   const std::lock_guard lock(all.mutex);
   all.streams.erase(stream_of(stream));
   delete stream_of(stream);
-  return kSuccess;
+  return kept(Gpu::get().sticky());
 }
 SAME_AS(cuStreamDestroy_v2, cudaStreamDestroy);
 CUDART int cudaStreamSynchronize(void*) { return kept(Gpu::get().synchronize()); }
@@ -107,6 +109,7 @@ SAME_AS(cuStreamAddCallback, cudaStreamAddCallback);
 // --- Events
 
 CUDART int cudaEventCreateWithFlags(void** event, unsigned) {
+  if (const int status = Gpu::get().sticky(); status != kSuccess) return kept(status);
   *event = new Event{Clock::now(), {}};
   return kSuccess;
 }
@@ -114,7 +117,7 @@ SAME_AS(cuEventCreate, cudaEventCreateWithFlags);
 CUDART int cudaEventCreate(void** event) { return cudaEventCreateWithFlags(event, 0); }
 CUDART int cudaEventDestroy(void* event) {
   delete static_cast<Event*>(event);
-  return kSuccess;
+  return kept(Gpu::get().sticky());
 }
 SAME_AS(cuEventDestroy_v2, cudaEventDestroy);
 CUDART int cudaEventRecord(void* event, void* stream) {
@@ -147,13 +150,14 @@ CUDART int cudaStreamWaitEvent(void* stream, void* event, unsigned) {
   if (known != nullptr && known->captured == nullptr && graph != nullptr) {
     join_capture(known, graph);
   }
-  return kSuccess;
+  return kept(Gpu::get().sticky());
 }
 SAME_AS(cuStreamWaitEvent, cudaStreamWaitEvent);
 
 // --- Capture
 
 CUDART int cudaStreamBeginCapture(void* stream, int) {
+  if (const int status = Gpu::get().sticky(); status != kSuccess) return kept(status);
   Stream* known = stream_of(stream);
   if (known == nullptr || known->captured != nullptr) return kept(kInvalidValue);
   known->began = true;

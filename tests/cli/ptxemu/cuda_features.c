@@ -1,6 +1,6 @@
 /* Uses of CUDA beyond a launch, without CUDA's headers:
 
-   cuda_features graphs|capture|memory|addresses|launches|meeting|names
+   cuda_features graphs|capture|memory|addresses|launches|meeting|names|attributes|trap
    cuda_features programmatic WAY KERNEL: two launches of which the second may start early */
 #include "libraries.h"
 
@@ -374,6 +374,90 @@ static void use_names(void) {
   expect(dlsym(runtime, "cudaMemcpyAsync_ptsz") == dlsym(runtime, "cudaMemcpyAsync"), "a thread's");
 }
 
+#define STATUS(wanted, library, name, first, ...)                                         \
+  expect(((Call)function_of(library, #name))((uint64_t)(first), ##__VA_ARGS__) == wanted, \
+         #name " is " #wanted)
+
+struct runtime_launch {
+  struct dim3 grid, block;
+  uint64_t shared;
+  void* stream;
+  const void* attributes;
+  unsigned count;
+};
+
+static int attribute(void* function, int which) {
+  int value = -1;
+  DRIVER(cuFuncGetAttribute, &value, which, function);
+  return value;
+}
+
+/* Launches are held to what the program has set of a kernel. */
+static void use_attributes(void) {
+  enum { kBadValue = 1, kBadCluster = 912, kShared = 8, kCarveout = 9, kNonPortable = 14 };
+  void *y, *add = kernel("add");
+  uint32_t amount = 1;
+  void* arguments[] = {&y, &amount};
+  CUDA(cudaMalloc, &y, (size_t)256);
+  CUDA(cudaMemset, y, 0, (size_t)256);
+  expect(attribute(add, kShared) == 49152, "what a block has without asking");
+  STATUS(kBadValue, driver, cuLaunchKernel, add, 1, 1, 1, 32, 1, 1, 49153, NULL, arguments, NULL);
+  STATUS(kBadValue, driver, cuFuncSetAttribute, add, kShared, 300000);
+  STATUS(kBadValue, driver, cuFuncSetAttribute, add, kShared, -1);
+  STATUS(kBadValue, driver, cuKernelSetAttribute, kShared, 232449, add, 0);
+  STATUS(kBadValue, runtime, cudaFuncSetAttribute, add, kShared, 300000);
+  STATUS(kBadValue, runtime, cudaFuncSetAttribute, add, 0, 32);
+  STATUS(kBadValue, runtime, cudaFuncSetAttribute, add, kNonPortable, 2);
+  STATUS(kBadValue, runtime, cudaFuncSetAttribute, add, kCarveout, 101);
+  DRIVER(cuFuncSetAttribute, add, kShared, 100000);
+  CUDA(cudaFuncSetAttribute, add, kCarveout, 50);
+  expect(attribute(add, kShared) == 100000 && attribute(add, kCarveout) == 50, "read back");
+  DRIVER(cuLaunchKernel, add, 1, 1, 1, 32, 1, 1, 100000, NULL, arguments, NULL);
+  STATUS(kBadValue, driver, cuLaunchKernel, add, 1, 1, 1, 32, 1, 1, 100001, NULL, arguments, NULL);
+  struct runtime_launch launch = {{16, 1, 1}, {32, 1, 1}, ((uint64_t)1 << 32) + 16, NULL, NULL, 0};
+  STATUS(kBadValue, runtime, cudaLaunchKernelExC, &launch, add, arguments);
+  const struct {
+    unsigned id, padding;
+    struct dim3 cluster;
+    char rest[52];
+  } cluster = {4, 0, {16, 1, 1}, {0}};
+  launch.shared = 0;
+  launch.attributes = &cluster;
+  launch.count = 1;
+  STATUS(kBadCluster, runtime, cudaLaunchKernelExC, &launch, add, arguments);
+  CUDA(cudaFuncSetAttribute, add, kNonPortable, 1);
+  expect(attribute(add, kNonPortable) == 1, "read back");
+  CUDA(cudaLaunchKernelExC, &launch, add, arguments);
+  expect(first_of(y) > 1, "the launches that were right");
+}
+
+/* Behind a trap everything fails as the kernel did. */
+static void use_trap(void) {
+  enum { kLaunchFailure = 719 };
+  void *y, *nowhere = NULL, *stream, *event, *add = kernel("add");
+  uint32_t amount = 1;
+  void* arguments[] = {&nowhere, &amount};
+  CUDA(cudaMalloc, &y, (size_t)256);
+  CUDA(cudaStreamCreate, &stream);
+  CUDA(cudaEventCreate, &event);
+  STATUS(kLaunchFailure, driver, cuLaunchKernel, add, 1, 1, 1, 32, 1, 1, 0, NULL, arguments, NULL);
+  STATUS(kLaunchFailure, runtime, cudaDeviceSynchronize, 0);
+  STATUS(kLaunchFailure, runtime, cudaMalloc, &nowhere, (size_t)16);
+  STATUS(kLaunchFailure, runtime, cudaMallocManaged, &nowhere, (size_t)16, 1u);
+  STATUS(kLaunchFailure, runtime, cudaMallocHost, &nowhere, (size_t)16);
+  STATUS(kLaunchFailure, driver, cuMemAlloc_v2, &nowhere, (size_t)16);
+  STATUS(kLaunchFailure, runtime, cudaFree, y);
+  STATUS(kLaunchFailure, driver, cuMemFree_v2, y);
+  STATUS(kLaunchFailure, runtime, cudaStreamWaitEvent, stream, event, 0u);
+  STATUS(kLaunchFailure, runtime, cudaStreamDestroy, stream);
+  STATUS(kLaunchFailure, runtime, cudaEventDestroy, event);
+  STATUS(kLaunchFailure, runtime, cudaStreamCreate, &stream);
+  STATUS(kLaunchFailure, driver, cuStreamCreate, &stream, 0u);
+  STATUS(kLaunchFailure, runtime, cudaEventCreate, &event);
+  STATUS(kLaunchFailure, driver, cuEventCreate, &event, 0u);
+  STATUS(kLaunchFailure, runtime, cudaMemset, y, 0, (size_t)16);
+}
+
 int main(int count, char** arguments) {
   const char* what = count > 1 ? arguments[1] : "";
   driver = open_library("libcuda.so.1");
@@ -385,6 +469,8 @@ int main(int count, char** arguments) {
   if (strcmp(what, "launches") == 0) use_launches();
   if (strcmp(what, "meeting") == 0) use_meeting();
   if (strcmp(what, "names") == 0) use_names();
+  if (strcmp(what, "attributes") == 0) use_attributes();
+  if (strcmp(what, "trap") == 0) use_trap();
   if (strcmp(what, "programmatic") == 0) use_programmatic(arguments[2], arguments[3]);
   printf("right\n");
   return 0;

@@ -90,6 +90,22 @@ class Exec(PtxemuTest):
                 result = self.run_fa4("exec", "--", self.cuda_features, what)
                 self.assertEqual((result.returncode, result.stdout, result.stderr), (0, b"right\n", b""))
 
+    def test_launches_are_held_to_the_attributes_of_kernels(self):
+        for device in ("emulated:b200", "emulated:h200"):
+            result = self.run_fa4("exec", "--device", device, "--", self.cuda_features, "attributes")
+            self.assertIn(b"right\n", result.stdout)
+            lines = result.stderr.decode().splitlines()
+            self.assertEqual((result.returncode, len(lines)), (1, 4), lines)
+            self.assertIn("49153 bytes of dynamic shared memory; accepted: up to 49152", lines[0])
+            self.assertIn("MaxDynamicSharedMemorySize", lines[0])
+            self.assertIn("4294967312 bytes", lines[2])
+            for word in ("a cluster of 16 blocks; accepted: up to 8", "NonPortableClusterSizeAllowed"):
+                self.assertIn(word, lines[3])
+
+    def test_a_trap_is_the_error_of_all_that_follows(self):
+        result = self.run_fa4("exec", "--", self.cuda_features, "trap")
+        self.assertEqual((result.returncode, result.stdout.splitlines()[0]), (1, b"right"), result.stdout)
+
     @runs_a_shell
     def test_a_program_that_dies_is_not_well(self):
         report = self.path("r.json")
