@@ -202,6 +202,32 @@ def add_selections(family):
             family.row("slct", f"slct{ftz}.{kind}.f32", pick([t - 16 >= 0 for t in range(32)]), "9.7.6.4: a when c is not negative", C="%f8", **base)
 
 
+def add_packs(family):
+    """Two integers of 32 bits, saturated, beside each other; of 8 bits and fewer above them what c holds."""
+    for bits, signed in itertools.product((2, 4, 8, 16), (False, True)):
+        count = 2 if bits == 16 else 3
+        edges = [0, 1, 2, -1, -2, -3, 7, 8, -8, -9, 127, 128, 255, 256, -128, -129, 32767, 32768, 65535, 65536, -32768, -32769, (1 << 31) - 1, -(1 << 31)]
+        description = f"pick:{32 * count * 4}:" + ",".join(f"{x & 0xFFFFFFFF:08x}" for x in edges)
+        least, most = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
+        want = []
+        for values in operands("f32", count, make_data(description)):
+            a, b = (max(least, min(most, v - (1 << 32) if v >> 31 else v)) & (1 << bits) - 1 for v in values[:2])
+            want.append((a << bits | b | (values[2] << 2 * bits if count == 3 else 0)) & 0xFFFFFFFF)
+        form = f"cvt.pack.sat.{'s' if signed else 'u'}{bits}.s32" + (".b32" if count == 3 else "")
+        row(family, form, struct.pack("<32I", *want), description, [32] * count, 32, "9.7.9.22: saturated; a above b, c above both")
+
+
+def add_lop3(family):
+    description = f"pick:{32 * 3 * 4}:00000000,ffffffff,0000ffff,f0f0f0f0,00000001"
+    for boolean, table, negated in itertools.product(("or", "and"), (0x80, 0x96, 0x1A), ("", "!")):
+        want = []
+        for t, (a, b, c) in enumerate(operands("f32", 3, make_data(description))):
+            d = sum(1 << i for i in range(32) if table >> (4 * (a >> i & 1) + 2 * (b >> i & 1) + (c >> i & 1)) & 1)
+            q = (t % 3 == 0) != (negated == "!")
+            want += [d, int((d != 0 or q) if boolean == "or" else (d != 0 and q))]
+        family.row("lop3", f"lop3.{boolean}.b32", struct.pack("<64I", *want), "9.7.8.6: the table's bit 4a + 2b + c; p is (d != 0) with q", K=table, N=negated, **{"in": description})
+
+
 def families():
     floats = Family("floats", "Floating-point arithmetic beyond the captured forms (PTX ISA 9.7.3 to 9.7.5)")
     add_kernel(floats)
@@ -219,7 +245,13 @@ def families():
     comparisons.kernel("slct", f"{GET} $G sub.s32 %r8, %t, 16; cvt.rn.f32.s32 %f8, %r8; $form $D, $O, $C; st.global.b$bits [%d2], $D;")
     add_comparisons(comparisons)
     add_selections(comparisons)
-    made = [floats]
+    integers = Family("packs", "lop3 with a predicate, cvt.pack (PTX ISA 9.7.8.6, 9.7.9.22)")
+    add_kernel(integers)
+    integers.kernel("lop3", "mul.wide.u32 %d1, %t, 12; add.s64 %d1, %in, %d1; mul.wide.u32 %d2, %t, 8; add.s64 %d2, %out, %d2; ld.global.b32 %r0,[%d1]; ld.global.b32 %r1,[%d1+4]; ld.global.b32 %r2,[%d1+8];\n"
+                    f"{third} $form %r9|%p1, %r0, %r1, %r2, $K, $N%p3; selp.b32 %r8, 1, 0, %p1; st.global.v2.b32 [%d2], {{%r9, %r8}};")
+    add_packs(integers)
+    add_lop3(integers)
+    made = [floats, integers]
     for name, kernels in (("comparisons", ("setp", "setp_pair", "setp_boolean", "slct", "selp")), ("set", ("set",)), ("set_boolean", ("set_boolean",)), ("set_boolean_half", ())):
         made.append(Family(name, comparisons.title))
         made[-1].kernels = comparisons.kernels

@@ -151,11 +151,13 @@ def descriptor(start, leading, stride):
     return (start >> 4 & 0x3FFF) | (leading >> 4) << 16 | (stride >> 4) << 32
 
 
-def wgmma_row(family, n, d, a, b, register_a, scale_d, negate, transposed=(0, 0)):
+def wgmma_row(family, n, d, a, b, register_a, scale_d, negate, transposed=(0, 0), saturate=False):
     k = K[a]
     a_bytes, b_bytes = 64 * k * BITS[a] // 8, n * k * BITS[b] // 8
     description = pick(a, a_bytes + b_bytes)
-    if a != b:  # bytes that are small numbers in both formats
+    if d == "s32":  # with and without the highest bit
+        description = f"pick:{a_bytes + b_bytes}:80,fd,00,01,02,7f,c8,ff"
+    elif a != b:  # bytes that are small numbers in both formats
         both = [f"{x:02x}" for x in range(256) if is_small(a, x) and is_small(b, x)]
         description = f"pick:{a_bytes + b_bytes}:" + ",".join(both)
     data = make_data(description)
@@ -173,7 +175,8 @@ def wgmma_row(family, n, d, a, b, register_a, scale_d, negate, transposed=(0, 0)
                 row, column = a_place(16, per, lane, i)
                 A[16 * warp + row][column] = sign_a * read(a, 0, thread * registers * 4 + i * size(a))
     B = [[sign_b * read(b, a_bytes, core_offset(b, n, j, kk) if not transposed[1] else mn_offset(n, j, kk)) for kk in range(k)] for j in range(n)]
-    base = 3 if scale_d else 0
+    first = 0x7FF00000 if d == "s32" else 3  # so near the largest that some sums go beyond
+    base = first if scale_d else 0
     want = bytearray(64 * n * size(d))
     per_thread = n // 2
     for thread in range(128):
@@ -181,11 +184,13 @@ def wgmma_row(family, n, d, a, b, register_a, scale_d, negate, transposed=(0, 0)
         for i in range(per_thread):
             row, column = 16 * warp + (lane >> 2) + 8 * (i >> 1 & 1), 8 * (i >> 2) + 2 * (lane & 3) + (i & 1)
             total = base + sum(x * y for x, y in zip(A[row], B[column]))
+            if saturate:
+                total = max(-(1 << 31), min((1 << 31) - 1, total))
             at = (thread * per_thread + i) * size(d)
             want[at:at + size(d)] = stored(d, total)
     registers = per_thread * size(d) // 4
     kind = "f32" if d == "f32" else "b32"
-    start = {"f32": "0f40400000", "f16": "0x42004200", "s32": "3"}[d]
+    start = {"f32": "0f40400000", "f16": "0x42004200", "s32": f"{first:#x}"}[d]
     total_bytes = a_bytes + b_bytes
     lbo_a, lbo_b = (64 // 8 * 128, n // 8 * 128) if not register_a else (0, n // 8 * 128)
     sbo_a = sbo_b = 128
@@ -203,7 +208,7 @@ def wgmma_row(family, n, d, a, b, register_a, scale_d, negate, transposed=(0, 0)
         a_operand = "{" + ",".join(f"%r{20 + i}" for i in range(count)) + "}"
         load_a = f"mul.lo.u32 %r50, %t, {count * 4}; cvt.u64.u32 %d11, %r50; add.s64 %d11, %in, %d11;" + \
             "".join(f"ld.global.b32 %r{20 + i},[%d11+{4 * i}];" for i in range(count))
-    family.row("wgmma", f"wgmma.mma_async.sync.aligned.m64n{n}k{k}.{d}.{a}.{b}", bytes(want), "9.7.15.5.1: fragments and core matrices; sums of whole numbers",
+    family.row("wgmma", f"wgmma.mma_async.sync.aligned.m64n{n}k{k}{'.satfinite' * saturate}.{d}.{a}.{b}", bytes(want), "9.7.15.5.1: fragments and core matrices; sums of whole numbers",
                start=start, L=load_a, A=a_operand, X=desc_a, Y=desc_b, Z=a_bytes, scale=1 if scale_d else 0, bytes=total_bytes,
                T=scales + major, regs=registers, kind=kind, stride=per_thread * size(d), block=128, arch="sm_90a", **{"in": description})
 
@@ -218,7 +223,7 @@ def mn_offset(rows, mn, k):
     return (mn // 8) * 256 + (k // 8) * 128 + (k % 8) * 16 + mn % 8 * 2
 
 
-def add_wgmma(family):
+def add_wgmma_kernel(family):
     head = ".shared .align 128 .b8 tile[24576];"
     family.kernel("wgmma", """.reg .$kind %acc<$regs>; mov.u32 %r1, tile; shl.b32 %r2, %t, 2; mov.u32 %r3, %r2;
 fill: setp.lt.u32 %p1, %r3, $bytes; @!%p1 bra full; cvt.u64.u32 %d1, %r3; add.s64 %d1, %in, %d1; ld.global.b32 %r4, [%d1]; add.u32 %r5, %r1, %r3; st.shared.b32 [%r5], %r4; add.u32 %r3, %r3, 512; bra fill;
@@ -228,6 +233,10 @@ $L
 setp.ne.b32 %p2, $scale, 0; $fence; $form {<<$regs|%acc#,>>}, $A, %d15, %p2$T; $commit; $wait 0;
 mul.lo.u32 %r8, %t, $stride; cvt.u64.u32 %d12, %r8; add.s64 %d12, %out, %d12;
 <<$regs|st.global.b32 [%d12+#4], %acc#;>>""".replace("$fence", "wgmma.fence.sync.aligned").replace("$commit", "wgmma.commit_group.sync.aligned").replace("$wait", "wgmma.wait_group.sync.aligned"), head)
+
+
+def add_wgmma(family):
+    add_wgmma_kernel(family)
     kinds = [("f32", "f16"), ("f16", "f16"), ("f32", "bf16"), ("f32", "tf32")]
     for n in range(8, 257, 8):
         for d, a in kinds:
@@ -243,9 +252,20 @@ mul.lo.u32 %r8, %t, $stride; cvt.u64.u32 %d12, %r8; add.s64 %d12, %out, %d12;
         wgmma_row(family, 48, d, a, a, True, True, (1, 1), (0, 1))
 
 
+def add_integer_wgmma(family):
+    wide = [8, 16, 24, *range(32, 257, 16)]
+    for n, a, b, saturate in itertools.product(wide, ("s8", "u8"), ("s8", "u8"), (False, True)):
+        wgmma_row(family, n, "s32", a, b, n % 64 == 32, True, (1, 1), saturate=saturate)
+    for n, saturate in itertools.product((8, 32), (False, True)):
+        wgmma_row(family, n, "s32", "s8", "u8", n == 8, False, (1, 1), saturate=saturate)
+
+
 def families():
     mma = Family("mma", "mma.sync (PTX ISA 9.7.14.5)")
     add_mma(mma)
     wgmma = Family("wgmma", "wgmma (PTX ISA 9.7.15)")
     add_wgmma(wgmma)
-    return [mma, wgmma]
+    integers = Family("wgmma_integers", "wgmma of integers (PTX ISA 9.7.15)")
+    add_wgmma_kernel(integers)
+    add_integer_wgmma(integers)
+    return [mma, wgmma, integers]
