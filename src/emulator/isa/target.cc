@@ -192,6 +192,12 @@ void check_runs_on(const Module& module, const DeviceModel& device) {
 
 void check_in_target(std::span<const std::string_view> words, size_t operands,
                      std::string_view target) {
+  const bool is_of_warp = words[0] == "shfl" || words[0] == "vote";
+  if (is_of_warp && !has_all(words, "sync") && Target::of(target).number >= 70) {
+    throw Error(
+        ErrorCode::kUnknownForm, 0,
+        fmt::format("{} without .sync is not in .target {}; accepted: .sync", words[0], target));
+  }
   for (const Feature& feature : kFeatures) {
     if (!begins_with(words, feature.mnemonic)) continue;
     const bool all = feature.qualifier.empty();

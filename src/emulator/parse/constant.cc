@@ -278,11 +278,11 @@ std::string text_of(const Constant& value) {
 }
 
 uint64_t checked_count(const Lexer& lexer, const Token& at, const Constant& value,
-                       std::string_view what, uint64_t limit) {
+                       std::string_view what, uint64_t least, uint64_t limit) {
   const bool is_negative = !value.is_unsigned && value.integer >> 63 != 0;
-  if (value.is_float || is_negative || value.integer > limit) {
-    lexer.fail(at, fmt::format("{} of {}; accepted: an integer from 0 to {}", what, text_of(value),
-                               limit));
+  if (value.is_float || is_negative || value.integer < least || value.integer > limit) {
+    lexer.fail(at, fmt::format("{} of {}; accepted: an integer from {} to {}", what, text_of(value),
+                               least, limit));
   }
   return value.integer;
 }
@@ -327,16 +327,16 @@ Constant parse_constant(Lexer& lexer) { return ExpressionParser(lexer).condition
 
 Constant parse_term(Lexer& lexer) { return ExpressionParser(lexer).binary(kTerm); }
 
-uint64_t parse_count(Lexer& lexer, std::string_view what, uint64_t limit) {
+uint64_t parse_count(Lexer& lexer, std::string_view what, uint64_t limit, uint64_t least) {
   const Token first = lexer.peek();
-  return checked_count(lexer, first, parse_constant(lexer), what, limit);
+  return checked_count(lexer, first, parse_constant(lexer), what, least, limit);
 }
 
 uint64_t parse_range_count(Lexer& lexer, std::string_view what, uint64_t limit) {
   const Token first = lexer.peek();
   const Constant value = ExpressionParser(lexer).binary(kSum);
   lexer.expect('>', what);
-  return checked_count(lexer, first, value, what, limit);
+  return checked_count(lexer, first, value, what, 0, limit);
 }
 
 }  // namespace ptxemu::parse

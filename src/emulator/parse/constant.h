@@ -26,8 +26,8 @@ Constant parse_constant(Lexer& lexer);
 // What + or - of an address offset adds or subtracts: stops before the next + or -.
 Constant parse_term(Lexer& lexer);
 
-// A whole integer expression within [0, limit]; `what` it is, for the message.
-uint64_t parse_count(Lexer& lexer, std::string_view what, uint64_t limit);
+// A whole integer expression within [least, limit]; `what` it is, for the message.
+uint64_t parse_count(Lexer& lexer, std::string_view what, uint64_t limit, uint64_t least = 0);
 // <COUNT> after a name, of which the < is taken: `>` ends it and compares nothing.
 uint64_t parse_range_count(Lexer& lexer, std::string_view what, uint64_t limit);
 

@@ -184,9 +184,7 @@ void Parser::parse_extents(std::string_view what, uint32_t* extents) {
     const Token first = lexer_.peek();
     if (given == 3)
       lexer_.fail(first, fmt::format("a fourth number after .{}; accepted: one to three", what));
-    extents[given++] = static_cast<uint32_t>(parse_count(lexer_, name, UINT32_MAX));
-    if (extents[given - 1] == 0)
-      lexer_.fail(first, fmt::format("{} of 0; accepted: 1 and more", name));
+    extents[given++] = static_cast<uint32_t>(parse_count(lexer_, name, UINT32_MAX, 1));
   } while (lexer_.accept(','));
   for (; given < 3; ++given) extents[given] = 1;
 }

@@ -56,6 +56,23 @@ TEST(Target, WithoutALetterRunsOnWhatIsNotOlder) {
   EXPECT_NE(problem("emulated:b200", module_text("sm_90b")), "");
 }
 
+TEST(Target, AsksForSyncSinceVolta) {
+  for (const std::string word : {"shfl", "vote"}) {
+    const std::string operands = word == "shfl" ? ".up.b32 %r1, %r2, 1, 0" : ".ballot.b32 %r1, %p1";
+    const std::string head = ".reg .b32 %r<4>; .reg .pred %p<2>; " + word;
+    for (const char* target : {"sm_70", "sm_90", "sm_90a"}) {
+      EXPECT_TRUE(names(problem("emulated:h200", module_text(target, head + operands + ";")),
+                        word + " without .sync is not in .target " + target + "; accepted: .sync"));
+      EXPECT_EQ(problem("emulated:h200", module_text(target, head + ".sync" + operands + ", -1;")),
+                "");
+    }
+    EXPECT_EQ(problem("emulated:h200", module_text("sm_60", head + operands + ";")), "");
+  }
+  // As CUB writes it, which ptxas takes.
+  const std::string other_place = ".reg .b32 %r; .reg .pred %p; vote.ballot.sync.b32 %r, %p, -1;";
+  EXPECT_EQ(problem("emulated:h200", module_text("sm_90a", other_place)), "");
+}
+
 TEST(Target, HasTheInstructionsOfItsArchitecture) {
   struct Case {
     const char *body, *without, *with;
