@@ -122,9 +122,12 @@ class Decoder;
 // How bits that nobody has written pass through an instruction; the checker asks
 // (observe/undefined_values.h).
 enum class ValueFlow : uint8_t {
-  kUses,      // it does something that depends on them
-  kMoves,     // a bit of its result depends on some bits of its sources, wherever they are
-  kConverts,  // the same, and on the value that they have
+  kUses,   // it does something that depends on them
+  kMoves,  // a bit of its result depends on some bits of its sources, wherever they are
+  // The same of its first source, or its first two; the others say where bits come from and go to.
+  kMovesOne,
+  kMovesTwo,
+  kConverts,  // as kMoves, and it depends on the value that they have
   kComputes,  // a word of its result depends on words of its sources
   kDecides,   // its whole result depends on all of its sources
 };

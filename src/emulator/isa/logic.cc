@@ -303,10 +303,10 @@ constexpr InstructionRow kRows[] = {
     {"not", decode_not, "Logic and Shift Instructions: not", ValueFlow::kMoves},
     {"cnot", decode_cnot, "Logic and Shift Instructions: cnot", ValueFlow::kDecides},
     {"lop3", decode_lop3, "Logic and Shift Instructions: lop3", ValueFlow::kMoves},
-    {"shf", decode_shf, "Logic and Shift Instructions: shf", ValueFlow::kMoves},
-    {"shl", decode_shl, "Logic and Shift Instructions: shl", ValueFlow::kMoves},
-    {"shr", decode_shr, "Logic and Shift Instructions: shr", ValueFlow::kMoves},
-    {"prmt", decode_prmt, "Data Movement and Conversion Instructions: prmt", ValueFlow::kMoves},
+    {"shf", decode_shf, "Logic and Shift Instructions: shf", ValueFlow::kMovesTwo},
+    {"shl", decode_shl, "Logic and Shift Instructions: shl", ValueFlow::kMovesOne},
+    {"shr", decode_shr, "Logic and Shift Instructions: shr", ValueFlow::kMovesOne},
+    {"prmt", decode_prmt, "Data Movement and Conversion Instructions: prmt", ValueFlow::kMovesTwo},
 };
 
 }  // namespace

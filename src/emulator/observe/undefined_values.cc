@@ -134,6 +134,22 @@ constexpr uint64_t kFills[] = {
     0x7f7f7f7f7f7f7f7f, 0xff7fff7fff7fff7f, 0x7bff7bff7bff7bff, 0xfbfffbfffbfffbff};
 constexpr size_t kMoveFills = 3;
 
+// The same of what says where bits go: every number of a bit, and every selector of prmt.
+std::vector<uint64_t> place_fills() {
+  std::vector<uint64_t> fills(kFills, kFills + kMoveFills);
+  for (uint64_t bit = 1; bit < 64; ++bit) fills.push_back(bit);
+  for (uint64_t byte = 1; byte < 16; ++byte) fills.push_back(byte * 0x1111);
+  return fills;
+}
+
+// Whether the register says where the statement takes bits from or puts them.
+bool is_place(const Insn& insn, ValueFlow flow, Slot slot) {
+  if (flow == ValueFlow::kMovesOne) return slot == insn.b || slot == insn.c;
+  if (flow != ValueFlow::kMovesTwo) return false;
+  return slot == insn.c ||
+         std::find(insn.list, insn.list + insn.list_size, slot) != insn.list + insn.list_size;
+}
+
 // What the statement would write to its registers, with other bits in place of those that nobody
 // has written, the registers as before.
 class Trial {
@@ -288,8 +304,16 @@ void UndefinedValues::pass_on(const Exec& exec, const Insn& insn, Values& values
   }
   if (flow != ValueFlow::kDecides) {
     Trial trial(exec, insn, uses);
-    const size_t count = flow == ValueFlow::kMoves ? kMoveFills : std::size(kFills);
-    const std::span<const uint64_t> fills(kFills, count);
+    const bool by_value = flow == ValueFlow::kComputes || flow == ValueFlow::kConverts;
+    std::vector<uint64_t> places;
+    if (std::any_of(unknown.begin(), unknown.end(),
+                    [&](const Unknown& u) { return is_place(insn, flow, u.use->slot); })) {
+      places = place_fills();
+    }
+    const size_t count = !places.empty() ? places.size()
+                         : by_value      ? std::size(kFills)
+                                         : kMoveFills;
+    const std::span<const uint64_t> fills(places.empty() ? kFills : places.data(), count);
     const auto first = trial.run(unknown, fills, 0, 0);
     const auto compare = [&](size_t fill, size_t step) {
       const auto other = trial.run(unknown, fills, fill, step);
@@ -300,6 +324,10 @@ void UndefinedValues::pass_on(const Exec& exec, const Insn& insn, Values& values
     for (size_t fill = 1; fill < count; ++fill) compare(fill, 0);
     // Two registers need not hold the same: of a difference only this shows that it is open.
     for (size_t fill = 0; fill < count && unknown.size() > 1; ++fill) compare(fill, 1);
+    // Any bit may be anywhere.
+    for (size_t i = 0; i < uses.size() && !places.empty(); ++i) {
+      differ[i] = whole_lanes(uses[i].bytes, lanes_of(differ[i]));
+    }
   }
   for (size_t i = 0; i < uses.size(); ++i) {
     if (!uses[i].written) continue;

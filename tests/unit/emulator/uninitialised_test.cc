@@ -154,6 +154,24 @@ TEST(UnwrittenRegister, GoesThroughMinMaxAndSaturation) {
   EXPECT_NE(unwritten("xor.b32 %r2, %r8, %r9;\nst.global.u32 [%d0], %r2;\n"), "");
 }
 
+// By an amount, a position or a selector that nobody has written any bit may come anywhere.
+TEST(UnwrittenRegister, SaysWhereBitsGo) {
+  for (const char* statement :
+       {"shl.b32 %r2, %r1, %r9", "shr.u32 %r2, 0x80000000, %r9", "shf.l.wrap.b32 %r2, 0, %r1, %r9",
+        "bfe.u32 %r2, 0x200, %r9, 1", "bfe.u32 %r2, 0x200, 0, %r9", "bfi.b32 %r2, %r1, 0, %r9, 1",
+        "bfi.b32 %r2, -1, 0, 9, %r9", "prmt.b32 %r2, %r1, 0, %r9"}) {
+    EXPECT_EQ(unwritten("mov.b32 %r1, 1;\n" + std::string(statement) +
+                        ";\nand.b32 %r2, %r2, 0x200;\nst.global.u32 [%d0], %r2;\n"),
+              "%r9")
+        << statement;
+  }
+  // What it takes of the register is known, or there is nothing to move.
+  EXPECT_EQ(unwritten("mov.b32 %r2, 0x10;\nbfi.b32 %r3, %r9, %r2, 16, 16;\n"
+                      "mov.b32 %r1, 0x12345678;\nprmt.b32 %r4, %r1, 0, %r3;\n"
+                      "shl.b32 %r5, 0, %r9;\nst.global.v2.u32 [%d0], {%r4, %r5};\n"),
+            "");
+}
+
 TEST(UnwrittenRegister, BehindMinMaxAndSaturationThatDecideIsNoFinding) {
   for (const char* statement :
        {"max.u32 %r2, %r9, 0xffffffff", "min.u32 %r2, %r9, 0", "max.s32 %r2, %r9, 0x7fffffff",
