@@ -1,5 +1,5 @@
 // FlashAttention forward for Hopper: a scheduler warp, a loader warp (three where K and V lie in
-// pages or are bytes), one to three consumer warpgroups.
+// pages or are bytes), one to four consumer warpgroups.
 //
 // Shared memory (traits.h, smem_layout):
 //   Q     q_slots x 64 rows, those of a consumer warpgroup; its rows of out take their place
@@ -33,7 +33,8 @@
 // the other warpgroups' products run under them (ping-pong at the tensor cores). With two
 // warpgroups and blocks of up to 128 keys ptxas moves the first exponentials before that wait. The
 // epilogue of a tile runs under the first Q Kᵀ of the next, where Q has more slots than there are
-// warpgroups.
+// warpgroups. Independent warpgroups (traits.h) visit only the blocks that their own rows see, give
+// the other stages back unread, and take no turns.
 #pragma once
 
 #include "kernels/forward/prefetch_maps.cuh"
