@@ -220,6 +220,14 @@ TEST(Sm90Traits, SlotsOfQ) {
   EXPECT_EQ(late(192, 6), 0);
   const sm90::FwdTraits four{.head_dim = 64, .head_dim_v = 64, .tile_m = 256, .tile_n = 64};
   EXPECT_STREQ(sm90::why_not(four), "four warpgroups are independent");
+  const sm90::FwdTraits three_slots{.head_dim = 64,
+                                    .head_dim_v = 64,
+                                    .tile_m = 128,
+                                    .tile_n = 64,
+                                    .q_slots = 3,
+                                    .independent = true};
+  EXPECT_STREQ(sm90::why_not(three_slots),
+               "an independent warpgroup's Q must not wait for another's out");
   sm90::FwdTraits t{.tile_m = 128, .q_slots = 2};
   EXPECT_STREQ(sm90::why_not(t), "out lies in Q's slots: the next Q takes one more");
   t.q_slots = 7;

@@ -260,6 +260,10 @@ constexpr const char* why_not(const FwdTraits& t) {
   if (t.tile_m == 256 && !t.independent) return "four warpgroups are independent";
   if (t.independent && (t.cluster > 1 || reads_keys_once(t) || t.bytes))
     return "independent warpgroups are two or more, of 16-bit keys that no other CTA shares";
+  // It gives its stages back only when its Q is there, for which another one's next block is waited
+  // for, which may need those stages.
+  if (t.independent && late_warpgroups(t) > 0)
+    return "an independent warpgroup's Q must not wait for another's out";
   if (t.cluster != 1 && t.cluster != 2) return "a cluster has one or two CTAs";
   if (t.cluster > 1 && (t.parts || t.pages != Pages::kNone || t.tile_n % (8 * t.cluster) != 0))
     return "the CTAs of a cluster share whole tiles' contiguous keys, in groups of 8";
