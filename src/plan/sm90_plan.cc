@@ -71,13 +71,13 @@ bool has_few_rows(const AttentionProblem& p) { return rows_of_key_head(p) <= sm9
 // asks for.
 bool has_shape_of_parts(const AttentionProblem& p) { return !p.is_quantised() && has_few_rows(p); }
 
-sm90::FwdTraits traits_of_whole_tiles(const AttentionProblem& p, const DeviceSpec& device) {
+sm90::FwdTraits traits_of_whole_tiles(const AttentionProblem& p, const Sm90TuningRow& row) {
   if (p.is_quantised()) {
     return traits_of(*bytes_row_of(p), element_of(p), p.transforms_scores());
   }
   return has_shape_of_parts(p)
              ? whole_traits_of(part_row_of(p), element_of(p), p.transforms_scores())
-             : traits_of(row_of(p, device), element_of(p), p.transforms_scores());
+             : traits_of(row, element_of(p), p.transforms_scores());
 }
 
 // Whether one dimension counts the groups of 8 rows of all pages: TMA has five, and the others are
@@ -134,29 +134,31 @@ bool takes_bytes(const AttentionProblem& p, const DeviceSpec& device) {
 
 Sm90ForwardSpec plan_sm90(const AttentionProblem& p, const DeviceSpec& device,
                           std::optional<TileSource> forced) {
+  const Sm90TuningRow& row = row_of(p, device);
   Sm90ForwardSpec spec;
   spec.parts = choose_key_parts(p, device);
   spec.traits = spec.parts.are_cut()
                     ? traits_of(part_row_of(p), element_of(p), p.transforms_scores())
-                    : traits_of_whole_tiles(p, device);
+                    : traits_of_whole_tiles(p, row);
   spec.traits.pages = pages_of(p);
   if (spec.traits.pages == Pages::kBoxes && lie_in_groups(p, spec.traits)) {
     spec.traits.pages = Pages::kGroups;
   }
   spec.traits.out_f32 = !spec.parts.are_cut() && p.out_dtype == DType::kF32;
-  // Beside a third consumer warpgroup loaders have 32 registers. Those that copy rows of 64
+  // Beside more than two consumer warpgroups loaders have 32 registers. Those that copy rows of 64
   // columns, four at once, would spill.
   if (spec.traits.pages == Pages::kRows && spec.traits.head_dim == 64) {
-    spec.traits.tile_m = std::min(spec.traits.tile_m, 2 * sm90::kWarpgroupRows);
-    spec.traits.q_slots = std::min(spec.traits.q_slots, 6);
+    constexpr int kWarpgroups = 2;
+    spec.traits.tile_m = std::min(spec.traits.tile_m, kWarpgroups * sm90::kWarpgroupRows);
+    spec.traits.q_slots = std::min(spec.traits.q_slots, 3 * kWarpgroups);
   }
   spec.schedule = spec.parts.are_cut() ? choose_part_schedule(p, device, spec.shape(), spec.parts)
                                        : choose_schedule(p, device, spec.shape(), forced);
   // Pairs take tiles by stride alone, and with softcap or out in f32 they are not prebuilt.
   const bool may_pair = !forced && !spec.parts.are_cut() && !has_shape_of_parts(p) &&
                         !p.transforms_scores() && !spec.traits.out_f32 && !spec.traits.bytes;
-  if (may_pair && shares_keys(p, row_of(p, device), spec.schedule.group)) {
-    spec.traits.cluster = row_of(p, device).cluster;
+  if (may_pair && shares_keys(p, row, spec.schedule.group)) {
+    spec.traits.cluster = row.cluster;
     spec.schedule = choose_schedule(p, device, spec.shape(), {});
   }
   return spec;

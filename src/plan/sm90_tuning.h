@@ -24,7 +24,7 @@ struct Sm90TuningRow {
   int head_dim;  // of the kernel; problems round up to the first row that holds them
   int head_dim_v;
   bool masked;                   // causal or window
-  bool window = false;           // masked, and bounded on the left alone
+  bool window = false;           // of the masks only those that are bounded on the left
   int64_t min_seqlen_k = 0;      // the longest sequence has at least so many keys
   int64_t max_keys = INT64_MAX;  // its queries see at most so many
   int tile_m;

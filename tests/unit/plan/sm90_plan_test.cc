@@ -6,20 +6,11 @@
 
 #include <set>
 
+#include "hopper.h"
 #include "plan/sm90_tuning.h"
-#include "problems.h"
 
 namespace fa4::internal {
 namespace {
-
-Sm90ForwardSpec spec_of(const ProblemDesc& desc) {
-  const ForwardPlan plan = plan_forward(AttentionProblem::make(desc), h200_spec());
-  return std::get<Sm90ForwardSpec>(plan.main);
-}
-
-std::string refusal(const ProblemDesc& desc) {
-  return query_support(AttentionProblem::make(desc), h200_spec()).reason;
-}
 
 TEST(Sm90Tuning, EveryRowCanBeBuilt) {
   for (const Sm90TuningRow& row : sm90_tuning_rows()) {
